@@ -1,0 +1,24 @@
+//! The `guestagent.v1` contract and what a host needs to speak it.
+//!
+//! [`v1`] holds the generated messages, clients and server traits; [`error`] the
+//! stable reasons that errors carry; [`endpoint`] the addresses of agents; and
+//! `client` connects to them. The crate builds on Linux and macOS.
+
+pub mod endpoint;
+pub mod error;
+
+/// The generated messages and services of `guestagent.v1`.
+#[allow(missing_docs, clippy::pedantic, clippy::all, unreachable_pub, unused_qualifications)]
+pub mod v1 {
+    tonic::include_proto!("guestagent.v1");
+}
+
+/// The encoded descriptors of `guestagent.v1`, for server reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/guestagent.v1.bin"));
+
+/// The contract's version; see `GetInfoResponse.protocol_version`.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Request metadata naming the agent instance a request is meant for.
+pub const INSTANCE_METADATA: &str = "x-guest-agent-instance";
