@@ -64,6 +64,8 @@ reasons! {
     InvalidTarget = "INVALID_TARGET", InvalidArgument;
     /// The exec has no terminal.
     NoTerminal = "NO_TERMINAL", FailedPrecondition;
+    /// The exec's launcher takes no orders.
+    LauncherStuck = "LAUNCHER_STUCK", FailedPrecondition;
     /// The command does not exist.
     CommandNotFound = "COMMAND_NOT_FOUND", NotFound;
     /// The command exists but cannot be executed.
