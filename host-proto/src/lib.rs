@@ -1,11 +1,15 @@
 //! The `guestagent.v1` contract and what a host needs to speak it.
 //!
 //! [`v1`] holds the generated messages, clients and server traits; [`error`] the
-//! stable reasons that errors carry; [`endpoint`] the addresses of agents; and
-//! `client` connects to them. The crate builds on Linux and macOS.
+//! stable reasons that errors carry; [`endpoint`] the addresses of agents;
+//! `client` connects to them, and `exec` runs commands through them. The crate builds on Linux and macOS.
 
+#[cfg(feature = "client")]
+pub mod client;
 pub mod endpoint;
 pub mod error;
+#[cfg(feature = "client")]
+pub mod exec;
 
 /// The generated messages and services of `guestagent.v1`.
 #[allow(missing_docs, clippy::pedantic, clippy::all, unreachable_pub, unused_qualifications)]

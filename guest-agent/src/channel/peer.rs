@@ -7,7 +7,7 @@ use pidfd_util::PidFd;
 
 use crate::audit::RefusalReason;
 use crate::ids::{ExecId, Pid};
-use crate::ownership::{Kernel as _, Ownership, is_reaped};
+use crate::ownership::{Kernel as _, Membership, Ownership, is_reaped};
 
 /// The process at the other end of a Unix socket, as it was when it connected.
 pub struct Peer {
@@ -56,11 +56,16 @@ impl Peer {
     /// given out again within that moment would pass for the peer's.
     fn workload_check(&self, ownership: &Ownership) -> Result<Option<ExecId>, RefusalReason> {
         let pid = self.pid.ok_or(RefusalReason::Unidentified)?;
-        let sid = ownership.kernel().session(pid).ok_or(RefusalReason::Unidentified)?;
+        let session = ownership.kernel().session(pid);
         if self.pidfd.as_ref().is_some_and(is_reaped) {
             return Err(RefusalReason::Unidentified);
         }
-        Ok(ownership.owner(sid))
+        match session {
+            Membership::Gone => Err(RefusalReason::Unidentified),
+            // From outside the agent's pid namespace: no workload comes from there.
+            Membership::OutOfSight => Ok(None),
+            Membership::In(sid) => Ok(ownership.owner(sid)),
+        }
     }
 }
 
@@ -117,7 +122,7 @@ mod tests {
     fn a_workload_is_not_let_in() {
         let (socket, _other) = UnixStream::pair().unwrap();
         let ownership = Ownership::new(Linux::new(own_pid()), 10);
-        let sid = ownership.kernel().session(own_pid()).unwrap();
+        let sid = ownership.kernel().session(own_pid()).known().unwrap();
         // Whoever leads this test's session stands for a workload's leader.
         let leader = Tgid::new(sid.get()).unwrap();
         if ownership.record(leader, ExecId::new(1), || true).is_err() {

@@ -14,7 +14,7 @@ use super::wire::{self, Failure, FromLauncher, Step, ToLauncher, WireError};
 use crate::ids::{ExecId, Pid, Tgid};
 use crate::mediator;
 use crate::notify::Listener;
-use crate::ownership::{Kernel as _, RecordError};
+use crate::ownership::{Kernel as _, Membership, RecordError};
 
 /// How long a launcher may take for a step. It only makes system calls, so a
 /// launcher that takes longer is stuck or has been tampered with.
@@ -133,7 +133,7 @@ pub(super) fn launch(
     };
     let listener = listener.ok_or_else(|| LaunchError::Launcher("it sent no listener".into()))?;
     let leader = Tgid::new(pid.get()).filter(|leader| {
-        context.ownership.kernel().session(leader.pid()) == Some(leader.founded_session())
+        context.ownership.kernel().session(leader.pid()) == Membership::In(leader.founded_session())
     });
     let leader = leader.ok_or_else(|| LaunchError::Launcher("it founded no session".into()))?;
     context.ownership.record(leader, exec, || reaper.holds(pid))?;

@@ -23,6 +23,8 @@ pub enum TargetFacts {
     NotNeeded,
     /// No such process or group.
     Missing,
+    /// It exists, in a session that the agent cannot see.
+    OutOfSight,
     /// It is in this session, whose owner is this.
     InSession(Sid, Owner),
     /// The session the caller is about to found has been recorded.
@@ -123,7 +125,10 @@ impl Verdict {
         };
         let session = match facts.target {
             TargetFacts::InSession(sid, _) | TargetFacts::Recorded(sid) => Some(sid),
-            TargetFacts::NotNeeded | TargetFacts::Missing | TargetFacts::LimitReached => None,
+            TargetFacts::NotNeeded
+            | TargetFacts::Missing
+            | TargetFacts::OutOfSight
+            | TargetFacts::LimitReached => None,
         };
         Self { decision, reason, target, session }
     }
@@ -207,7 +212,9 @@ fn may_reach(
             ExecIsolation::Shared => Ok(Reason::SharedSandbox),
             ExecIsolation::Isolated => Err((libc::EPERM, Reason::OtherExec)),
         },
-        TargetFacts::InSession(_, Owner::Unknown) => Err((libc::EPERM, Reason::Protected)),
+        TargetFacts::InSession(_, Owner::Unknown) | TargetFacts::OutOfSight => {
+            Err((libc::EPERM, Reason::Protected))
+        }
         TargetFacts::Missing => Err((missing, Reason::NoSuchTarget)),
         TargetFacts::NotNeeded | TargetFacts::Recorded(_) | TargetFacts::LimitReached => {
             Err((libc::EPERM, Reason::Unproven))

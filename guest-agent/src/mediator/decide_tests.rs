@@ -85,6 +85,16 @@ fn a_missing_target_is_not_left_to_the_kernel() {
 }
 
 #[test]
+fn a_target_out_of_sight_is_protected() {
+    for target in [process(), group()] {
+        assert_eq!(
+            answer(signal(target), with(TargetFacts::OutOfSight), policy(ExecIsolation::Shared)),
+            (Decision::Deny(libc::EPERM), Reason::Protected)
+        );
+    }
+}
+
+#[test]
 fn every_process_is_never_reached() {
     for isolation in [ExecIsolation::Isolated, ExecIsolation::Shared] {
         let nested = Facts { target: TargetFacts::NotNeeded, namespace: Namespace::Nested };

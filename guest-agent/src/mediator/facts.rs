@@ -6,7 +6,7 @@ use super::decide::{Facts, Namespace, Owner, TargetFacts};
 use super::decode::{Request, Target};
 use crate::ids::{ExecId, Pid, Sid};
 use crate::notify::Notification;
-use crate::ownership::{Kernel as _, Ownership, RecordError};
+use crate::ownership::{Kernel as _, Membership, Ownership, RecordError};
 
 /// Gathers the facts for a request of a caller in `exec`.
 ///
@@ -49,16 +49,19 @@ struct Gatherer<'a> {
 }
 
 impl Gatherer<'_> {
-    fn session_facts(&self, sid: Option<Sid>) -> TargetFacts {
-        let Some(sid) = sid else { return TargetFacts::Missing };
-        TargetFacts::InSession(sid, self.owner(sid))
+    fn session_facts(&self, session: Membership<Sid>) -> TargetFacts {
+        match session {
+            Membership::Gone => TargetFacts::Missing,
+            Membership::OutOfSight => TargetFacts::OutOfSight,
+            Membership::In(sid) => TargetFacts::InSession(sid, self.owner(sid)),
+        }
     }
 
     /// The caller is under a filter that its exec's launcher installed after
     /// founding its session, and every later founding was recorded: so the
     /// caller's own session is a workload session without being looked up.
     fn owner(&self, sid: Sid) -> Owner {
-        let own = self.caller.and_then(|caller| self.ownership.kernel().session(caller));
+        let own = self.caller.and_then(|caller| self.ownership.kernel().session(caller).known());
         if own == Some(sid) {
             return Owner::CallersSession;
         }

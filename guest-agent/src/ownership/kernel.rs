@@ -9,6 +9,36 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::ids::{Pgid, Pid, Sid};
 
+/// Where a process or group belongs, as far as the agent can see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Membership<T> {
+    /// There is no such process or group.
+    Gone,
+    /// It exists, but what it belongs to has no number in the agent's pid
+    /// namespace: it came from outside, as init or `docker exec` do.
+    OutOfSight,
+    /// It belongs to this.
+    In(T),
+}
+
+impl<T> Membership<T> {
+    /// What it belongs to, if that can be said.
+    pub fn known(self) -> Option<T> {
+        match self {
+            Self::In(what) => Some(what),
+            Self::Gone | Self::OutOfSight => None,
+        }
+    }
+
+    /// From what getsid(2) and getpgid(2) return: 0 is a number out of sight.
+    fn from_answer(answer: nix::Result<nix::unistd::Pid>, new: fn(i32) -> Option<T>) -> Self {
+        match answer {
+            Ok(number) => new(number.as_raw()).map_or(Self::OutOfSight, Self::In),
+            Err(_) => Self::Gone,
+        }
+    }
+}
+
 /// What ownership asks the kernel.
 pub trait Kernel {
     /// Holds on to a process, so that its number given out again is noticed.
@@ -21,9 +51,9 @@ pub trait Kernel {
     /// The session of the process held, `None` once it is reaped.
     fn session_of(&self, handle: &Self::Handle) -> Option<Sid>;
     /// The session of a process or thread (`getsid(2)`).
-    fn session(&self, pid: Pid) -> Option<Sid>;
+    fn session(&self, pid: Pid) -> Membership<Sid>;
     /// The process group of a process or thread (`getpgid(2)`).
-    fn group(&self, pid: Pid) -> Option<Pgid>;
+    fn group(&self, pid: Pid) -> Membership<Pgid>;
     /// Whether a process group has any member.
     fn group_exists(&self, group: Pgid) -> bool;
     /// The members of a session. Slow: reads all of `/proc`.
@@ -122,19 +152,19 @@ impl Kernel for Linux {
     }
 
     fn session_of(&self, handle: &ProcessHandle) -> Option<Sid> {
-        let sid = self.session(handle.pid)?;
+        let sid = self.session(handle.pid).known()?;
         // Asked by number, so it counts only if the number was still its own.
         self.is_taken(handle).then_some(sid)
     }
 
-    fn session(&self, pid: Pid) -> Option<Sid> {
-        let sid = nix::unistd::getsid(Some(nix::unistd::Pid::from_raw(pid.get()))).ok()?;
-        Sid::new(sid.as_raw())
+    fn session(&self, pid: Pid) -> Membership<Sid> {
+        let answer = nix::unistd::getsid(Some(nix::unistd::Pid::from_raw(pid.get())));
+        Membership::from_answer(answer, Sid::new)
     }
 
-    fn group(&self, pid: Pid) -> Option<Pgid> {
-        let pgid = nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(pid.get()))).ok()?;
-        Pgid::new(pgid.as_raw())
+    fn group(&self, pid: Pid) -> Membership<Pgid> {
+        let answer = nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(pid.get())));
+        Membership::from_answer(answer, Pgid::new)
     }
 
     fn group_exists(&self, group: Pgid) -> bool {

@@ -11,7 +11,7 @@ mod sessions;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use kernel::{Kernel, Linux, ProcessHandle, is_reaped};
+pub use kernel::{Kernel, Linux, Membership, ProcessHandle, is_reaped};
 pub use sessions::RecordError;
 
 use crate::ids::{ExecId, Pgid, Pid, Sid, Tgid};
@@ -93,12 +93,12 @@ impl<K: Kernel> Ownership<K> {
     /// it also descends from the agent, which as a subreaper adopts every orphan
     /// of a workload.
     fn find_witness(&self, sid: Sid) -> Option<K::Handle> {
-        if self.kernel.session(sid.leader().pid()).is_some() {
+        if self.kernel.session(sid.leader().pid()) != Membership::Gone {
             return None;
         }
         self.kernel.session_members(sid).into_iter().find_map(|pid| {
             let handle = self.kernel.open(pid)?;
-            let is_member = self.kernel.session(pid) == Some(sid)
+            let is_member = self.kernel.session(pid) == Membership::In(sid)
                 && self.kernel.is_below_agent(pid)
                 && self.kernel.is_taken(&handle);
             is_member.then_some(handle)
@@ -118,25 +118,27 @@ impl<K: Kernel> Ownership<K> {
         sessions.swept();
     }
 
-    /// The session of a process group, or `None` if there is no such group.
-    pub fn session_of_group(&self, group: Pgid) -> Option<Sid> {
+    /// The session of a process group.
+    pub fn session_of_group(&self, group: Pgid) -> Membership<Sid> {
         if let Some(sid) = self.session_through(group, group.founder()) {
-            return Some(sid);
+            return Membership::In(sid);
         }
         if !self.kernel.group_exists(group) {
             lock(&self.groups).forget(group);
-            return None;
+            return Membership::Gone;
         }
         // The founder is gone (`a | b` after `a`). Members that setpgid named
         // are asked first; only if none is left is /proc searched.
         let named = lock(&self.groups).members(group);
-        named.into_iter().find_map(|member| self.session_through(group, member)).or_else(|| {
+        let named = named.into_iter().find_map(|member| self.session_through(group, member));
+        let found = named.or_else(|| {
             self.kernel.group_members(group).into_iter().find_map(|member| {
                 let sid = self.session_through(group, member)?;
                 lock(&self.groups).joined(group, member);
                 Some(sid)
             })
-        })
+        });
+        found.map_or(Membership::OutOfSight, Membership::In)
     }
 
     /// The session of a group as one of its members has it.
@@ -144,11 +146,11 @@ impl<K: Kernel> Ownership<K> {
     /// The member is asked for its group before and after, so that a number
     /// given out again in between does not answer for another process.
     fn session_through(&self, group: Pgid, member: Pid) -> Option<Sid> {
-        if self.kernel.group(member) != Some(group) {
+        if self.kernel.group(member) != Membership::In(group) {
             return None;
         }
-        let sid = self.kernel.session(member)?;
-        (self.kernel.group(member) == Some(group)).then_some(sid)
+        let sid = self.kernel.session(member).known()?;
+        (self.kernel.group(member) == Membership::In(group)).then_some(sid)
     }
 
     /// Remembers a process that setpgid moves into a group, as a hint.

@@ -49,13 +49,13 @@ impl Kernel for Table {
         self.get(pid).is_some_and(|p| p.birth == birth)
     }
     fn session_of(&self, handle: &Self::Handle) -> Option<Sid> {
-        self.is_taken(handle).then(|| self.session(handle.0)).flatten()
+        self.is_taken(handle).then(|| self.session(handle.0).known()).flatten()
     }
-    fn session(&self, pid: Pid) -> Option<Sid> {
-        Sid::new(self.get(pid)?.sid)
+    fn session(&self, pid: Pid) -> Membership<Sid> {
+        membership(self.get(pid).map(|p| p.sid), Sid::new)
     }
-    fn group(&self, pid: Pid) -> Option<Pgid> {
-        Pgid::new(self.get(pid)?.pgid)
+    fn group(&self, pid: Pid) -> Membership<Pgid> {
+        membership(self.get(pid).map(|p| p.pgid), Pgid::new)
     }
     fn group_exists(&self, group: Pgid) -> bool {
         !self.group_members(group).is_empty()
@@ -71,6 +71,13 @@ impl Kernel for Table {
     }
     fn is_below_agent(&self, pid: Pid) -> bool {
         self.get(pid).is_some_and(|p| p.below_agent)
+    }
+}
+
+fn membership<T>(number: Option<i32>, new: fn(i32) -> Option<T>) -> Membership<T> {
+    match number {
+        None => Membership::Gone,
+        Some(number) => new(number).map_or(Membership::OutOfSight, Membership::In),
     }
 }
 
@@ -153,17 +160,17 @@ fn a_witness_that_leaves_the_session_proves_nothing() {
 fn a_group_is_found_by_founder_by_hint_and_by_search() {
     let (table, ownership) = with_session_10();
     table.spawn(20, 10, 20, true);
-    assert_eq!(ownership.session_of_group(pgid(20)), Some(sid(10)));
+    assert_eq!(ownership.session_of_group(pgid(20)), Membership::In(sid(10)));
     table.spawn(21, 10, 20, true);
     ownership.joined(pgid(20), Pid::new(21).unwrap());
     table.reap(20);
-    assert_eq!(ownership.session_of_group(pgid(20)), Some(sid(10)));
+    assert_eq!(ownership.session_of_group(pgid(20)), Membership::In(sid(10)));
     table.spawn(22, 10, 20, true);
     table.reap(21);
-    assert_eq!(ownership.session_of_group(pgid(20)), Some(sid(10)));
+    assert_eq!(ownership.session_of_group(pgid(20)), Membership::In(sid(10)));
     table.reap(22);
-    assert_eq!(ownership.session_of_group(pgid(20)), None);
-    assert_eq!(ownership.session_of_group(pgid(9_999_999)), None);
+    assert_eq!(ownership.session_of_group(pgid(20)), Membership::Gone);
+    assert_eq!(ownership.session_of_group(pgid(9_999_999)), Membership::Gone);
 }
 
 #[test]
@@ -172,7 +179,7 @@ fn a_founder_that_moved_on_does_not_speak_for_its_old_group() {
     table.spawn(20, 20, 20, true);
     table.spawn(21, 10, 20, true);
     table.0.borrow_mut().get_mut(&20).unwrap().pgid = 10;
-    assert_eq!(ownership.session_of_group(pgid(20)), Some(sid(10)));
+    assert_eq!(ownership.session_of_group(pgid(20)), Membership::In(sid(10)));
 }
 
 #[test]
@@ -209,4 +216,11 @@ fn a_leader_that_changed_while_it_was_recorded_is_not_trusted() {
     table.spawn(5, 5, 5, false);
     assert_eq!(ownership.record(tgid(5), EXEC, || false), Err(RecordError::Gone(tgid(5))));
     assert_eq!(ownership.owner(sid(5)), None);
+}
+
+#[test]
+fn a_group_from_outside_exists_but_belongs_to_nobody_known() {
+    let (table, ownership) = with_session_10();
+    table.spawn(30, 0, 30, false);
+    assert_eq!(ownership.session_of_group(pgid(30)), Membership::OutOfSight);
 }
