@@ -13,7 +13,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::audit::{AgentPhase, Audit, EventKind, RefusalReason, RefusedPeer};
-use crate::channel::{BindError, Connection, Connections, Peer, PeerRules, UnixChannel, admit};
+use crate::channel::{
+    BindError, Connection, Connections, Peer, PeerRules, UnixChannel, admit, remove_files,
+};
 use crate::config::Config;
 use crate::exec::{ExecState, Execs, Reaper, end_descendants, signal_exec};
 use crate::filter::{Calls, FilterError, Program};
@@ -42,7 +44,9 @@ pub enum AgentError {
         source: std::io::Error,
     },
     /// It was not started by its guardian.
-    #[error("the guardian (process {0}) is not this process's parent: start the agent with 'guest-agent serve'")]
+    #[error(
+        "the guardian (process {0}) is not this process's parent: start the agent with 'guest-agent serve'"
+    )]
     NoGuardian(i32),
     /// The filter cannot be built.
     #[error(transparent)]
@@ -86,7 +90,12 @@ impl Foundation {
         let number = own.as_raw_nonzero().get();
         let known = Pid::new(number).zip(Sid::new(number));
         let (own, session) = known.ok_or(AgentError::NoGuardian(guardian))?;
-        Ok(Self { own, session, guardian: hold_guardian(guardian)?, open_files: raise_open_files() })
+        Ok(Self {
+            own,
+            session,
+            guardian: hold_guardian(guardian)?,
+            open_files: raise_open_files(),
+        })
     }
 }
 
@@ -155,7 +164,8 @@ pub async fn run(config: Config, foundation: Foundation) -> Result<(), AgentErro
     let rules = PeerRules::new(rustix::process::geteuid().as_raw(), &config.channel.allowed_uids);
     let connections = Connections::new(config.limits.max_connections);
     let (incoming, accepted) = mpsc::channel(INCOMING);
-    let accepting = tokio::spawn(accept(channel, rules, connections, Arc::clone(&context), incoming));
+    let accepting =
+        tokio::spawn(accept(channel, rules, connections, Arc::clone(&context), incoming));
     let gate = Gate::new(config.token.as_deref(), instance.clone());
     let (stop, stopped) = oneshot::channel::<()>();
     let until = async move { drop(stopped.await) };
@@ -212,12 +222,9 @@ async fn accept(
             tracing::warn!(?refused, "connection refused");
             context.audit.record(None, EventKind::Refused(refused));
         };
-        let peer = match Peer::of(&stream) {
-            Ok(peer) => peer,
-            Err(_) => {
-                refuse(None, RefusalReason::Unidentified);
-                continue;
-            }
+        let Ok(peer) = Peer::of(&stream) else {
+            refuse(None, RefusalReason::Unidentified);
+            continue;
         };
         if let Err(reason) = admit(&peer, &rules, &context.ownership) {
             refuse(Some(&peer), reason);
@@ -284,7 +291,7 @@ fn watch_guardian(
         while !matches!(poll(&mut [PollFd::new(&guardian, PollFlags::IN)], None), Ok(1..)) {}
         tracing::error!("the guardian has died; ending the workloads and the agent");
         end_all(&context, own);
-        let _ = std::fs::remove_file(socket);
+        remove_files(&socket);
         std::process::exit(1);
     };
     std::thread::Builder::new()

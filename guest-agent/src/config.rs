@@ -293,7 +293,9 @@ mod tests {
         assert!(error("[[helper]]\nname = \"a\"\ncommand = []").contains("its command is empty"));
         let two = "[[helper]]\nname = \"a\"\ncommand = [\"b\"]\n".repeat(2);
         assert!(error(&two).contains("two of this name"));
-        assert!(error("[channel]\ntoken_file = \"/nonexistent\"").contains("cannot read token file"));
+        assert!(
+            error("[channel]\ntoken_file = \"/nonexistent\"").contains("cannot read token file")
+        );
     }
 
     #[test]

@@ -5,9 +5,10 @@
 //! it that could fail. The agent does the same should the guardian die.
 
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+use host_proto::endpoint::Endpoint;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid as NixPid;
@@ -17,6 +18,7 @@ use rustix::process::{
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::channel::remove_files;
 use crate::exec::end_descendants;
 use crate::ids::Pid;
 
@@ -48,7 +50,11 @@ fn at<E: Into<std::io::Error>>(step: &'static str) -> impl FnOnce(E) -> Guardian
 
 /// Runs an agent with these arguments; returns the exit code once it, and
 /// everything below it, has ended.
-pub fn run(agent_arguments: &[OsString], parent: Parent) -> Result<i32, GuardianError> {
+pub fn run(
+    agent_arguments: &[OsString],
+    endpoint: &Endpoint,
+    parent: Parent,
+) -> Result<i32, GuardianError> {
     // Before the agent exists, so that no change of it is missed.
     let mut signals = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT])
         .map_err(at("watch for signals"))?;
@@ -59,11 +65,13 @@ pub fn run(agent_arguments: &[OsString], parent: Parent) -> Result<i32, Guardian
         detach_from(rustix::process::getppid())?;
     }
     let agent = start_agent(agent_arguments).map_err(at("start the agent"))?;
-    let pid = i32::try_from(agent.id()).map(NixPid::from_raw).unwrap_or(NixPid::from_raw(0));
+    let pid = i32::try_from(agent.id())
+        .map(NixPid::from_raw)
+        .map_err(|_| at("start the agent")(std::io::Error::other("its number is out of range")))?;
     for signal in &mut signals {
         if signal == SIGCHLD {
             if let Some(status) = reap(pid) {
-                return Ok(finish(status));
+                return Ok(finish(status, endpoint));
             }
         } else {
             // All of them ask for an orderly end. The agent is our unreaped
@@ -90,6 +98,7 @@ fn detach_from(parent: Option<rustix::process::Pid>) -> Result<(), GuardianError
 fn start_agent(arguments: &[OsString]) -> std::io::Result<Child> {
     let guardian = rustix::process::getpid().as_raw_nonzero().to_string();
     let agent = Command::new("/proc/self/exe")
+        .arg0("guest-agent")
         .args(["agent", "--guardian", &guardian])
         .args(arguments)
         .stdin(Stdio::null())
@@ -121,13 +130,16 @@ fn reap(agent: NixPid) -> Option<ExitStatus> {
 }
 
 /// Ends what the agent left and turns its status into an exit code.
-fn finish(status: ExitStatus) -> i32 {
+fn finish(status: ExitStatus, endpoint: &Endpoint) -> i32 {
     if let Some(own) = Pid::new(rustix::process::getpid().as_raw_nonzero().get()) {
         end_descendants(own, || {
             while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {}
         });
     }
     if let Some(signal) = status.signal() {
+        // It could not clean up after itself.
+        let Endpoint::Unix(path) = endpoint;
+        remove_files(path);
         eprintln!("guest-agent: the agent was ended by signal {signal}; its workloads were ended");
         return 128 + signal;
     }

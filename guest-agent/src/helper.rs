@@ -95,11 +95,8 @@ impl Supervisor {
     fn spawn(&self) -> Result<ChildExit, HelperError> {
         let Helper { name, command, environment } = &self.helper;
         let (program, arguments) = command.split_first().map_or(("", &[][..]), |(p, a)| (p, a));
-        let failed = |source| HelperError {
-            name: name.clone(),
-            command: program.to_owned(),
-            source,
-        };
+        let failed =
+            |source| HelperError { name: name.clone(), command: program.to_owned(), source };
         let (reader, writer) = std::io::pipe().map_err(failed)?;
         let output = Receiver::from_owned_fd(reader.into()).map_err(failed)?;
         let errors = writer.try_clone().map_err(failed)?;

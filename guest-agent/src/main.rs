@@ -46,7 +46,7 @@ enum Command {
 
 #[derive(Args, Debug)]
 struct Serve {
-    /// Where to listen, for example unix:///run/guest-agent/agent.sock.
+    /// Where to listen, for example `unix:///run/guest-agent/agent.sock`.
     #[arg(long, value_name = "ENDPOINT")]
     listen: Option<String>,
     /// Configuration file (TOML).
@@ -59,10 +59,22 @@ struct Serve {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Launcher => exit_code(guest_agent::exec::launcher::run()),
+        Command::Launcher => {
+            name_process(c"ga-launcher");
+            exit_code(guest_agent::exec::launcher::run())
+        }
         Command::Serve(serve) => serve_guarded(&serve),
-        Command::Agent { guardian, serve } => run_agent(guardian, &serve),
+        Command::Agent { guardian, serve } => {
+            name_process(c"guest-agent");
+            run_agent(guardian, &serve)
+        }
     }
+}
+
+/// Names the process for ps(1); started by /proc/self/exe it is called "exe".
+fn name_process(name: &std::ffi::CStr) {
+    // A name is for people only.
+    let _ = rustix::thread::set_name(name);
 }
 
 fn exit_code(code: i32) -> ExitCode {
@@ -76,12 +88,13 @@ fn fail(code: u8, error: &dyn std::error::Error) -> ExitCode {
 
 fn serve_guarded(serve: &Serve) -> ExitCode {
     // Read here too, so that a mistake in it is told before anything starts.
-    if let Err(error) = Config::load(serve.config.as_deref(), serve.listen.as_deref()) {
-        return fail(EXIT_USAGE, &error);
-    }
+    let config = match Config::load(serve.config.as_deref(), serve.listen.as_deref()) {
+        Ok(config) => config,
+        Err(error) => return fail(EXIT_USAGE, &error),
+    };
     let parent = if serve.die_with_parent { Parent::DieWith } else { Parent::Outlive };
     let arguments: Vec<_> = std::env::args_os().skip(2).collect();
-    match guardian::run(&arguments, parent) {
+    match guardian::run(&arguments, &config.listen, parent) {
         Ok(code) => exit_code(code),
         Err(error) => fail(EXIT_FAILURE, &error),
     }
@@ -92,13 +105,19 @@ fn run_agent(guardian: i32, serve: &Serve) -> ExitCode {
         Ok(config) => config,
         Err(error) => return fail(EXIT_USAGE, &error),
     };
-    let filter = EnvFilter::try_from_env("GUEST_AGENT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    let filter =
+        EnvFilter::try_from_env("GUEST_AGENT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .init();
     let foundation = match Foundation::lay(guardian) {
         Ok(foundation) => foundation,
         Err(error) => return fail(EXIT_FAILURE, &error),
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => return fail(EXIT_FAILURE, &error),

@@ -18,8 +18,12 @@ use crate::ids::Pid;
 /// `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`, linux/seccomp.h, since Linux 5.19.
 const WAIT_KILLABLE_RECV: libc::c_ulong = 1 << 5;
 
+/// `SECCOMP_USER_NOTIF_FLAG_CONTINUE`, linux/seccomp.h.
+const CONTINUE: u32 = 1;
+
 /// Whether a caller that waits for the agent's answer can be interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(clippy::unsafe_derive_deserialize, reason = "any of its values is as good as another")]
 pub enum CallerWait {
     /// Only by a fatal signal, once the agent has received the call.
     Killable,
@@ -67,10 +71,16 @@ pub fn install(program: &Program, wait: CallerWait) -> io::Result<OwnedFd> {
     let mut instructions: Vec<libc::sock_filter> = program
         .instructions()
         .iter()
-        .map(|i| libc::sock_filter { code: i.code, jt: i.jump_true, jf: i.jump_false, k: i.operand })
+        .map(|i| libc::sock_filter {
+            code: i.code,
+            jt: i.jump_true,
+            jf: i.jump_false,
+            k: i.operand,
+        })
         .collect();
     let program = libc::sock_fprog {
-        len: u16::try_from(instructions.len()).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?,
+        len: u16::try_from(instructions.len())
+            .map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?,
         filter: instructions.as_mut_ptr(),
     };
     // SAFETY: `program` points to `len` instructions that outlive the call; the
@@ -153,9 +163,9 @@ mod ioctl {
     //! The three requests of linux/seccomp.h.
     #![allow(missing_docs, reason = "the macro takes no comment on its function")]
 
-nix::ioctl_readwrite!(notif_recv, b'!', 0, libc::seccomp_notif);
-nix::ioctl_readwrite!(notif_send, b'!', 1, libc::seccomp_notif_resp);
-nix::ioctl_write_ptr!(notif_id_valid, b'!', 2, u64);
+    nix::ioctl_readwrite!(notif_recv, b'!', 0, libc::seccomp_notif);
+    nix::ioctl_readwrite!(notif_send, b'!', 1, libc::seccomp_notif_resp);
+    nix::ioctl_write_ptr!(notif_id_valid, b'!', 2, u64);
 }
 use ioctl::{notif_id_valid, notif_recv, notif_send};
 
@@ -209,13 +219,10 @@ impl Listener {
     /// Answers a call.
     pub fn answer(&self, id: u64, answer: Answer) -> io::Result<Delivery> {
         let mut response = match answer {
-            Answer::Continue => libc::seccomp_notif_resp {
-                id,
-                val: 0,
-                error: 0,
-                flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
-            },
-            Answer::Errno(errno) => libc::seccomp_notif_resp { id, val: 0, error: -errno, flags: 0 },
+            Answer::Continue => libc::seccomp_notif_resp { id, val: 0, error: 0, flags: CONTINUE },
+            Answer::Errno(errno) => {
+                libc::seccomp_notif_resp { id, val: 0, error: -errno, flags: 0 }
+            }
         };
         loop {
             // SAFETY: `response` is a `struct seccomp_notif_resp` that outlives the call.

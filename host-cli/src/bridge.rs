@@ -122,7 +122,9 @@ impl Bridge {
 impl<W: AsyncWrite + Unpin> Local<W> {
     /// Writes all; false once, when the reader is found to have gone.
     async fn write(&mut self, data: &Bytes) -> Result<bool, Failure> {
-        let Self::Open(output) = self else { return Ok(true) };
+        let Self::Open(output) = self else {
+            return Ok(true);
+        };
         let mut written = output.write_all(data).await;
         if written.is_ok() {
             written = output.flush().await;

@@ -92,7 +92,7 @@ pub(crate) enum Command {
 /// The agent to talk to.
 #[derive(Args, Debug)]
 pub(crate) struct Target {
-    /// Where the agent listens, for example unix:///run/agent.sock.
+    /// Where the agent listens, for example `unix:///run/agent.sock`.
     #[arg(env = "GUEST_AGENT_ENDPOINT")]
     pub(crate) endpoint: Option<String>,
 }
@@ -117,7 +117,7 @@ pub(crate) struct Run {
 
 #[derive(Args, Debug)]
 pub(crate) struct Exec {
-    /// Where the agent listens, for example unix:///run/agent.sock.
+    /// Where the agent listens, for example `unix:///run/agent.sock`.
     #[arg(env = "GUEST_AGENT_ENDPOINT")]
     pub(crate) endpoint: Option<String>,
     #[command(flatten)]
@@ -175,9 +175,8 @@ impl TtyOptions {
         let local = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
         match (self.tty, self.no_tty) {
             (true, _) => Streams::Terminal,
-            (_, true) => Streams::Pipes,
             (false, false) if local => Streams::Terminal,
-            (false, false) => Streams::Pipes,
+            (false, _) => Streams::Pipes,
         }
     }
 }

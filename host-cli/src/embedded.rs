@@ -72,7 +72,10 @@ impl Agent {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
         command.stderr(if show_log { Stdio::inherit() } else { Stdio::piped() });
         let mut process = command.spawn().with_context(|| {
-            format!("cannot start the agent '{}' (use --agent or GUEST_AGENT_BIN)", program.display())
+            format!(
+                "cannot start the agent '{}' (use --agent or GUEST_AGENT_BIN)",
+                program.display()
+            )
         })?;
         let log = process.stderr.take().map(|stderr| tokio::spawn(keep_log(stderr)));
         let mut line = String::new();

@@ -64,7 +64,11 @@ impl From<Status> for Failure {
 }
 
 fn describe(status: &Status) -> String {
-    if status.message().is_empty() { status.code().to_string() } else { status.message().to_owned() }
+    if status.message().is_empty() {
+        status.code().to_string()
+    } else {
+        status.message().to_owned()
+    }
 }
 
 /// clap's own message, with the exit code of agentctl.

@@ -48,7 +48,8 @@ async fn run(cli: Cli) -> Result<u8, Failure> {
         Command::Exec(exec) => {
             let (client, _) = connect::connect(exec.endpoint.as_deref(), token).await?;
             let streams = exec.command.options.tty.decide();
-            let start = start::build(&exec.command.options, &exec.command.command, streams, Origin::Guest)?;
+            let start =
+                start::build(&exec.command.options, &exec.command.command, streams, Origin::Guest)?;
             bridge::run(&client, start, streams).await
         }
         Command::Ps { target, all, json } => {

@@ -34,7 +34,8 @@ pub(crate) fn build(
         Origin::Guest => Vec::new(),
         Origin::Local => inherited(std::env::vars_os(), options.user.is_some()),
     };
-    let added = options.env.iter().map(|entry| checked(entry)).collect::<anyhow::Result<Vec<_>>>()?;
+    let added =
+        options.env.iter().map(|entry| checked(entry)).collect::<anyhow::Result<Vec<_>>>()?;
     let working_directory = match (&options.cwd, origin) {
         (Some(directory), Origin::Local) => std::path::absolute(directory)
             .with_context(|| format!("cannot resolve {}", directory.display()))?
@@ -95,7 +96,7 @@ fn own_umask() -> u32 {
     // There is no call that only asks.
     let own = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(own);
-    u32::from(own.as_raw_mode())
+    own.as_raw_mode()
 }
 
 #[cfg(test)]
@@ -118,7 +119,9 @@ mod tests {
     fn an_entry_needs_a_name() {
         assert_eq!(checked(OsStr::new("A=")).unwrap(), "A=");
         for bad in ["A", "=1", ""] {
-            assert!(checked(OsStr::new(bad)).unwrap_err().to_string().contains("is not NAME=VALUE"));
+            assert!(
+                checked(OsStr::new(bad)).unwrap_err().to_string().contains("is not NAME=VALUE")
+            );
         }
     }
 }

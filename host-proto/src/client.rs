@@ -178,7 +178,9 @@ async fn over(stream: UnixStream) -> Result<Channel, tonic::transport::Error> {
     let mut stream = Some(stream);
     let connector = tower::service_fn(move |_: Uri| {
         let stream = stream.take();
-        async move { stream.map(TokioIo::new).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
+        async move {
+            stream.map(TokioIo::new).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))
+        }
     });
     // The name is only for the HTTP/2 authority; the stream is what counts.
     Transport::from_static("http://guest-agent.invalid")

@@ -112,6 +112,8 @@ mod tests {
         let path = |length: usize| format!("unix:///{}", "x".repeat(length - 1));
         assert!(path(MAX_UNIX_PATH).parse::<Endpoint>().is_ok());
         let error = path(MAX_UNIX_PATH + 1).parse::<Endpoint>().unwrap_err();
-        assert!(matches!(error, EndpointError::PathTooLong { length, .. } if length == MAX_UNIX_PATH + 1));
+        assert!(
+            matches!(error, EndpointError::PathTooLong { length, .. } if length == MAX_UNIX_PATH + 1)
+        );
     }
 }

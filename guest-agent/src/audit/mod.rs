@@ -6,4 +6,4 @@ mod ring;
 pub use event::{
     AgentPhase, Event, EventKind, ExecPhase, HelperPhase, MediatedCall, RefusalReason, RefusedPeer,
 };
-pub use ring::{Audit, Items, Seq, Subscription, SubscribeError};
+pub use ring::{Audit, Items, Seq, SubscribeError, Subscription};

@@ -45,7 +45,9 @@ impl fmt::Display for Seq {
 
 /// A subscription cannot begin there.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("audit event {asked} was never recorded, the newest is {newest}: was the agent restarted? subscribe from 0")]
+#[error(
+    "audit event {asked} was never recorded, the newest is {newest}: was the agent restarted? subscribe from 0"
+)]
 pub struct SubscribeError {
     asked: Seq,
     newest: Seq,

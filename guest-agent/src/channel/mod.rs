@@ -6,4 +6,4 @@ mod unix;
 
 pub use connection::{Admission, Connection, Connections};
 pub use peer::{Peer, PeerRules, admit, has_peer_pidfd};
-pub use unix::{BindError, UnixChannel};
+pub use unix::{BindError, UnixChannel, remove_files};

@@ -77,11 +77,7 @@ pub fn has_peer_pidfd() -> bool {
 }
 
 /// Decides on a peer.
-pub fn admit(
-    peer: &Peer,
-    rules: &PeerRules,
-    ownership: &Ownership,
-) -> Result<(), RefusalReason> {
+pub fn admit(peer: &Peer, rules: &PeerRules, ownership: &Ownership) -> Result<(), RefusalReason> {
     if !rules.uids.contains(&peer.uid) {
         return Err(RefusalReason::Uid);
     }

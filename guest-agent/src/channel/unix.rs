@@ -62,7 +62,6 @@ pub struct UnixChannel {
     path: PathBuf,
     /// Held so that of two agents that find a stale socket one replaces it.
     _lock: File,
-    lock_path: PathBuf,
 }
 
 impl UnixChannel {
@@ -79,7 +78,7 @@ impl UnixChannel {
         rustix::process::umask(umask);
         let listener = listener.map_err(failed)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(failed)?;
-        Ok(Self { listener, path: path.to_owned(), _lock: lock, lock_path })
+        Ok(Self { listener, path: path.to_owned(), _lock: lock })
     }
 
     /// Waits for a connection.
@@ -98,10 +97,15 @@ impl UnixChannel {
 
 impl Drop for UnixChannel {
     fn drop(&mut self) {
-        // What is gone already, or cannot be removed, is found stale next time.
-        let _ = std::fs::remove_file(&self.path);
-        let _ = std::fs::remove_file(&self.lock_path);
+        remove_files(&self.path);
     }
+}
+
+/// Removes the files of a socket at the end of its agent. What is gone already,
+/// or cannot be removed, is found stale by the next one.
+pub fn remove_files(path: &Path) {
+    let _ = std::fs::remove_file(path);
+    let _ = std::fs::remove_file(lock_path(path));
 }
 
 fn check_directory(path: &Path) -> Result<(), BindError> {
@@ -132,11 +136,14 @@ fn take_lock(path: &Path, lock_path: &Path) -> Result<File, BindError> {
             .map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(BindError::InUse { path: path.to_owned() }),
+            Err(TryLockError::WouldBlock) => {
+                return Err(BindError::InUse { path: path.to_owned() });
+            }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
         // An agent that ended in between has removed the file that we locked.
-        let is_same = |there: std::fs::Metadata| lock.metadata().is_ok_and(|ours| ours.ino() == there.ino());
+        let is_same =
+            |there: std::fs::Metadata| lock.metadata().is_ok_and(|ours| ours.ino() == there.ino());
         if std::fs::metadata(lock_path).is_ok_and(is_same) {
             return Ok(lock);
         }

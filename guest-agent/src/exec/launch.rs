@@ -116,7 +116,7 @@ pub(super) fn launch(
     let (pid, launcher) = reaper
         .spawn(
             Command::new("/proc/self/exe")
-                .arg0("guest-agent-launcher")
+                .arg0("guest-agent")
                 .arg("launcher")
                 .env_clear()
                 .current_dir("/")
@@ -174,7 +174,11 @@ impl Described {
             return LaunchError::Launcher(format!("it said {message:?} out of turn"));
         };
         let source = std::io::Error::from_raw_os_error(errno);
-        let at = |step, hint| LaunchError::Step { step, source: std::io::Error::from_raw_os_error(errno), hint };
+        let at = |step, hint| LaunchError::Step {
+            step,
+            source: std::io::Error::from_raw_os_error(errno),
+            hint,
+        };
         match step {
             Step::Execute if matches!(errno, libc::ENOENT | libc::ENOTDIR) => {
                 LaunchError::CommandNotFound(command)

@@ -17,9 +17,9 @@ use super::launch::Launched;
 use super::reaper::{ChildExit, ExitStatus};
 use super::request::Window;
 use super::streams::{Sink, Until, feed_input, input, output, pump_output};
+use super::terminal;
 use super::termination::end_exec;
 use super::wire::{self, FromLauncher, MAX_REPORT, Recipient, ToLauncher, WireError};
-use super::terminal;
 use crate::audit::{EventKind, ExecPhase};
 use crate::ids::{ExecId, Pgid, Pid};
 use crate::mediator::Context;
@@ -256,13 +256,28 @@ pub(super) fn begin(
             master = Some(Arc::new(fd.try_clone()?));
             let sink = Sink::Terminal(input(fd.try_clone()?)?);
             let from = output(fd)?;
-            pumps.spawn(pump_output(from, Output::Stdout, events_to.clone(), until(unwanted_stdout)));
+            pumps.spawn(pump_output(
+                from,
+                Output::Stdout,
+                events_to.clone(),
+                until(unwanted_stdout),
+            ));
             sink
         }
         Streams::Pipes { stdin, stdout, stderr } => {
             let (stdout, stderr) = (output(stdout)?, output(stderr)?);
-            pumps.spawn(pump_output(stdout, Output::Stdout, events_to.clone(), until(unwanted_stdout)));
-            pumps.spawn(pump_output(stderr, Output::Stderr, events_to.clone(), until(unwanted_stderr)));
+            pumps.spawn(pump_output(
+                stdout,
+                Output::Stdout,
+                events_to.clone(),
+                until(unwanted_stdout),
+            ));
+            pumps.spawn(pump_output(
+                stderr,
+                Output::Stderr,
+                events_to.clone(),
+                until(unwanted_stderr),
+            ));
             Sink::Pipe(input(stdin)?)
         }
     };
@@ -302,7 +317,9 @@ pub(super) fn begin(
 
 async fn forward_orders(mut orders: mpsc::Receiver<ToLauncher>, mut to: OwnedWriteHalf) {
     while let Some(order) = orders.recv().await {
-        let Ok(bytes) = wire::encode(&order) else { continue };
+        let Ok(bytes) = wire::encode(&order) else {
+            continue;
+        };
         if to.write_all(&bytes).await.is_err() {
             return;
         }

@@ -137,7 +137,9 @@ impl Reaper {
         let ended = WaitOptions::NOHANG | WaitOptions::from_bits_retain(WALL);
         while let Ok(Some((pid, status))) = wait(ended) {
             // A stop of a traced child comes here too, and is none of our business.
-            let Some(status) = ExitStatus::from_wait(status) else { continue };
+            let Some(status) = ExitStatus::from_wait(status) else {
+                continue;
+            };
             let pid = Pid::new(pid.as_raw_nonzero().get());
             match pid.and_then(|pid| children.remove(&pid)) {
                 Some(exit) => drop(exit.send_replace(Some(status))),

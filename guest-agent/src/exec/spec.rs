@@ -37,11 +37,7 @@ pub(super) enum Credentials {
     /// The agent's own.
     Keep,
     /// These.
-    Switch {
-        uid: u32,
-        gid: u32,
-        groups: Vec<u32>,
-    },
+    Switch { uid: u32, gid: u32, groups: Vec<u32> },
 }
 
 /// What the descriptors that come with the specification are.

@@ -91,10 +91,7 @@ pub(super) async fn pump_output(
 
 /// The next bytes; `None` at the end, or once the command has ended and nothing
 /// that it wrote is left.
-async fn next_chunk(
-    from: &Receiver,
-    command_ended: &mut watch::Receiver<bool>,
-) -> Option<Bytes> {
+async fn next_chunk(from: &Receiver, command_ended: &mut watch::Receiver<bool>) -> Option<Bytes> {
     let at_end = |chunk: io::Result<Bytes>| chunk.ok().filter(|chunk| !chunk.is_empty());
     loop {
         if *command_ended.borrow() {
@@ -202,7 +199,7 @@ mod tests {
     async fn an_unwanted_output_is_closed_though_the_host_does_not_read() {
         let Pipe { reader, writer } = Pipe::new().unwrap();
         let mut writer = std::fs::File::from(writer);
-        writer.write_all(&[7; 300_000]).unwrap();
+        writer.write_all(&vec![7; 300_000]).unwrap();
         let (_ended, unwant, until) = until();
         let (to, events) = mpsc::channel(1);
         let pump = tokio::spawn(pump_output(output(reader).unwrap(), Output::Stdout, to, until));

@@ -38,7 +38,9 @@ pub enum StartError {
     #[error(transparent)]
     Account(#[from] AccountError),
     /// An agent that is not root was asked for another user.
-    #[error("the agent runs as uid {agent} and cannot run commands as uid {wanted}; start it as root, or ask for no user")]
+    #[error(
+        "the agent runs as uid {agent} and cannot run commands as uid {wanted}; start it as root, or ask for no user"
+    )]
     UserSwitch {
         /// Whose the agent is.
         agent: u32,
@@ -62,8 +64,8 @@ pub struct Execs {
     open_files: Limit,
     next: AtomicU64,
     slots: Arc<Semaphore>,
-    max_execs: usize,
-    execs: Mutex<VecDeque<Arc<Exec>>>,
+    limit: usize,
+    known: Mutex<VecDeque<Arc<Exec>>>,
 }
 
 impl Execs {
@@ -87,8 +89,8 @@ impl Execs {
             open_files: Limit { resource: ResourceName::OpenFiles, soft, hard },
             next: AtomicU64::new(1),
             slots: Arc::new(Semaphore::new(max_execs)),
-            max_execs,
-            execs: Mutex::default(),
+            limit: max_execs,
+            known: Mutex::default(),
         }
     }
 
@@ -98,7 +100,7 @@ impl Execs {
             return Err(StartError::ShuttingDown);
         }
         let slot = Arc::clone(&self.slots).try_acquire_owned();
-        let slot = slot.map_err(|_| StartError::TooMany(self.max_execs))?;
+        let slot = slot.map_err(|_| StartError::TooMany(self.limit))?;
         let id = ExecId::new(self.next.fetch_add(1, Ordering::Relaxed));
         let started = self.try_start(id, request).await;
         match &started {
@@ -151,7 +153,12 @@ impl Execs {
         Ok((account, credentials))
     }
 
-    fn spec(&self, request: ExecRequest, account: &Account, credentials: Credentials) -> LaunchSpec {
+    fn spec(
+        &self,
+        request: ExecRequest,
+        account: &Account,
+        credentials: Credentials,
+    ) -> LaunchSpec {
         let ExecRequest { argv, environment, clear_environment, directory, terminal, .. } = request;
         let term = terminal.as_ref().map(|terminal| &terminal.term);
         let environment = environment::environment(account, term, clear_environment, &environment);
@@ -184,7 +191,7 @@ impl Execs {
             ended.wait().await;
             drop(slot);
         });
-        let mut execs = self.execs();
+        let mut execs = self.known();
         execs.push_back(exec);
         let has_ended = |exec: &Arc<Exec>| matches!(exec.state(), ExecState::Exited { .. });
         let ended = execs.iter().filter(|exec| has_ended(exec)).count();
@@ -197,16 +204,16 @@ impl Execs {
 
     /// All that run or ended lately, in the order they were started.
     pub fn list(&self) -> Vec<Arc<Exec>> {
-        self.execs().iter().cloned().collect()
+        self.known().iter().cloned().collect()
     }
 
     /// One of them.
     pub fn find(&self, id: ExecId) -> Option<Arc<Exec>> {
-        self.execs().iter().find(|exec| exec.id == id).cloned()
+        self.known().iter().find(|exec| exec.id == id).cloned()
     }
 
-    fn execs(&self) -> MutexGuard<'_, VecDeque<Arc<Exec>>> {
-        self.execs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, VecDeque<Arc<Exec>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn audit(&self, id: ExecId, phase: ExecPhase) {
@@ -218,12 +225,12 @@ impl Execs {
 fn open_streams(request: &ExecRequest, owner: u32) -> Result<(Streams, Vec<OwnedFd>), LaunchError> {
     if let Some(requested) = &request.terminal {
         let pty = terminal::open(requested.window, owner);
-        let pty = pty.map_err(|error| LaunchError::Prepare { what: "a terminal", source: error.into() })?;
+        let pty =
+            pty.map_err(|error| LaunchError::Prepare { what: "a terminal", source: error.into() })?;
         return Ok((Streams::Terminal(pty.master), vec![pty.slave]));
     }
     let pipe = || Pipe::new().map_err(|source| LaunchError::Prepare { what: "a pipe", source });
     let (stdin, stdout, stderr) = (pipe()?, pipe()?, pipe()?);
-    let ours =
-        Streams::Pipes { stdin: stdin.writer, stdout: stdout.reader, stderr: stderr.reader };
+    let ours = Streams::Pipes { stdin: stdin.writer, stdout: stdout.reader, stderr: stderr.reader };
     Ok((ours, vec![stdin.reader, stdout.writer, stderr.writer]))
 }

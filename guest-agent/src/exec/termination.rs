@@ -35,7 +35,8 @@ pub fn end_exec(context: &Context, exec: ExecId) {
 pub fn signal_exec(context: &Context, exec: ExecId, signal: i32) -> usize {
     let kernel = context.ownership.kernel();
     let sessions = context.ownership.owned_sessions();
-    let is_owned = |sid: i32| sessions.iter().any(|(owned, owner)| owned.get() == sid && *owner == exec);
+    let is_owned =
+        |sid: i32| sessions.iter().any(|(owned, owner)| owned.get() == sid && *owner == exec);
     let processes = kernel.processes().unwrap_or_default();
     let members = processes.iter().filter(|stat| is_alive(stat) && is_owned(stat.session));
     members
@@ -59,7 +60,9 @@ pub fn end_descendants(ancestor: Pid, mut reap: impl FnMut()) {
             return;
         }
         for pid in below {
-            let Some(handle) = kernel.open(pid) else { continue };
+            let Some(handle) = kernel.open(pid) else {
+                continue;
+            };
             if kernel.is_below_agent(pid) {
                 // It may end by itself first.
                 let _ = handle.signal(libc::SIGKILL);

@@ -29,7 +29,9 @@ const INSTRUCTION_BYTES: usize = 8;
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
     /// libseccomp refused a step.
-    #[error("libseccomp could not build the filter: {0}; the kernel must support seccomp user notification (Linux 5.5)")]
+    #[error(
+        "libseccomp could not build the filter: {0}; the kernel must support seccomp user notification (Linux 5.5)"
+    )]
     Seccomp(#[from] libseccomp::error::SeccompError),
     /// The program could not be written to memory.
     #[error("the seccomp filter could not be exported: {0}")]
@@ -54,7 +56,9 @@ impl Program {
         for row in ROWS {
             // A name the machine lacks (socketcall on x86_64) resolves to a
             // pseudo number, for which libseccomp makes a rule where it exists.
-            let Ok(syscall) = ScmpSyscall::from_name(row.name) else { continue };
+            let Ok(syscall) = ScmpSyscall::from_name(row.name) else {
+                continue;
+            };
             match row.when.first_argument_comparator(policy.own_group_signals) {
                 None => filter.add_rule(ScmpAction::Notify, syscall)?,
                 Some(only_if) => {
@@ -66,8 +70,8 @@ impl Program {
     }
 
     fn export(filter: &ScmpFilterContext) -> Result<Self, FilterError> {
-        let memory = memfd_create("seccomp-filter", MemfdFlags::CLOEXEC)
-            .map_err(std::io::Error::from)?;
+        let memory =
+            memfd_create("seccomp-filter", MemfdFlags::CLOEXEC).map_err(std::io::Error::from)?;
         let mut memory = std::fs::File::from(memory);
         filter.export_bpf(&memory)?;
         memory.rewind()?;
@@ -81,12 +85,13 @@ impl Program {
         if !rest.is_empty() {
             return Err(FilterError::Truncated(bytes.len()));
         }
-        let instruction = |&[c0, c1, jump_true, jump_false, k0, k1, k2, k3]: &[u8; 8]| Instruction {
-            code: u16::from_ne_bytes([c0, c1]),
-            jump_true,
-            jump_false,
-            operand: u32::from_ne_bytes([k0, k1, k2, k3]),
-        };
+        let instruction =
+            |&[c0, c1, jump_true, jump_false, k0, k1, k2, k3]: &[u8; 8]| Instruction {
+                code: u16::from_ne_bytes([c0, c1]),
+                jump_true,
+                jump_false,
+                operand: u32::from_ne_bytes([k0, k1, k2, k3]),
+            };
         Ok(Self(instructions.iter().map(instruction).collect()))
     }
 

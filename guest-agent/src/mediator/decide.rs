@@ -155,7 +155,7 @@ impl Facts {
 /// only be another one if its number was given out again in between, to a
 /// process that the agent or the system started at that moment.
 #[must_use]
-pub fn decide(request: &Request, facts: &Facts, exec: ExecId, policy: &Policy) -> Verdict {
+pub fn decide(request: &Request, facts: &Facts, exec: ExecId, policy: Policy) -> Verdict {
     let verdict = |decision, reason| Verdict::new(request, *facts, decision, reason);
     let deny = |errno, reason| verdict(Decision::Deny(errno), reason);
     let allow = |reason| verdict(Decision::Allow, reason);
@@ -169,18 +169,17 @@ pub fn decide(request: &Request, facts: &Facts, exec: ExecId, policy: &Policy) -
         Request::Signal { target: Target::EveryProcess, .. } => {
             deny(libc::EPERM, Reason::EveryProcess)
         }
-        Request::Signal { target: Target::Nobody(errno), .. } => {
-            deny(errno, Reason::NoSuchTarget)
-        }
-        Request::Signal { target: Target::OwnGroup, .. } => allow(Reason::OwnSession),
+        Request::Signal { target: Target::Nobody(errno), .. } => deny(errno, Reason::NoSuchTarget),
         Request::Signal { target: Target::Process(_) | Target::Group(_), .. } => {
             match may_reach(facts, exec, policy, libc::ESRCH) {
                 Ok(reason) => allow(reason),
                 Err((errno, reason)) => deny(errno, reason),
             }
         }
-        // A group of one's own is founded in one's own session.
-        Request::SetPgid { group: None, .. } => allow(Reason::OwnSession),
+        // The own group is in the own session, and so is one that is founded.
+        Request::Signal { target: Target::OwnGroup, .. } | Request::SetPgid { group: None, .. } => {
+            allow(Reason::OwnSession)
+        }
         Request::SetPgid { group: Some(_), .. } => {
             match may_reach(facts, exec, policy, libc::EPERM) {
                 Ok(reason) => allow(reason),
@@ -199,7 +198,7 @@ pub fn decide(request: &Request, facts: &Facts, exec: ExecId, policy: &Policy) -
 fn may_reach(
     facts: &Facts,
     exec: ExecId,
-    policy: &Policy,
+    policy: Policy,
     missing: i32,
 ) -> Result<Reason, (i32, Reason)> {
     if facts.namespace == Namespace::Nested {

@@ -39,7 +39,7 @@ fn with(target: TargetFacts) -> Facts {
 }
 
 fn answer(request: Request, facts: Facts, policy: Policy) -> (Decision, Reason) {
-    let verdict = decide(&request, &facts, OWN, &policy);
+    let verdict = decide(&request, &facts, OWN, policy);
     (verdict.decision, verdict.reason)
 }
 
@@ -142,7 +142,7 @@ fn refused_calls_look_like_a_kernel_without_them() {
 
 #[test]
 fn the_namespace_is_looked_up_only_before_a_refusal_of_a_number() {
-    let depends = |request, facts| decide(&request, &facts, OWN, &isolated()).depends_on_namespace();
+    let depends = |request, facts| decide(&request, &facts, OWN, isolated()).depends_on_namespace();
     assert!(depends(signal(process()), owned_by(Owner::Unknown)));
     assert!(depends(signal(group()), with(TargetFacts::Missing)));
     assert!(!depends(signal(process()), owned_by(Owner::CallersSession)));
@@ -181,7 +181,7 @@ proptest! {
     #[test]
     fn an_unknown_owner_is_never_reached(request in any_request(), shared: bool) {
         let isolation = if shared { ExecIsolation::Shared } else { ExecIsolation::Isolated };
-        let verdict = decide(&request, &owned_by(Owner::Unknown), OWN, &policy(isolation));
+        let verdict = decide(&request, &owned_by(Owner::Unknown), OWN, policy(isolation));
         let names_a_target =
             matches!(verdict.target, Some(Target::Process(_) | Target::Group(_) | Target::EveryProcess));
         prop_assert!(!(names_a_target && verdict.decision == Decision::Allow));
@@ -190,7 +190,7 @@ proptest! {
     /// Without facts nothing that needs them is allowed.
     #[test]
     fn no_facts_no_target(request in any_request()) {
-        let verdict = decide(&request, &Facts::NONE, OWN, &policy(ExecIsolation::Shared));
+        let verdict = decide(&request, &Facts::NONE, OWN, policy(ExecIsolation::Shared));
         if verdict.decision == Decision::Allow {
             prop_assert!(matches!(verdict.target, None | Some(Target::OwnGroup)));
         }

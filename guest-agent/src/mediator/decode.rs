@@ -54,7 +54,7 @@ pub enum Refusal {
 /// A 32-bit argument as the kernel reads it: the low half of the register, signed.
 #[allow(clippy::cast_possible_truncation, reason = "the kernel ignores the high half")]
 const fn int(register: u64) -> i32 {
-    register as u32 as i32
+    (register as u32).cast_signed()
 }
 
 /// Decodes a call; one without a row is refused.
@@ -194,7 +194,10 @@ mod tests {
     fn what_cannot_be_judged_is_refused() {
         assert_eq!(call(libc::SYS_socket, [40, 1, 0]), Request::Refused(Refusal::Socket));
         assert_eq!(call(libc::SYS_read, [0, 0, 0]), Request::Refused(Refusal::Unavailable));
-        assert_eq!(call(libc::SYS_pidfd_send_signal, [3, 9, 0]), Request::Refused(Refusal::Unavailable));
+        assert_eq!(
+            call(libc::SYS_pidfd_send_signal, [3, 9, 0]),
+            Request::Refused(Refusal::Unavailable)
+        );
     }
 
     proptest! {

@@ -60,7 +60,7 @@ impl Fold {
     /// Ends the run and returns its unreported repeats as one event.
     pub(super) fn flush(&mut self) -> Option<MediatedCall> {
         let run = self.run.take()?;
-        (run.repeats > 0).then(|| MediatedCall { count: run.repeats, ..run.call })
+        (run.repeats > 0).then_some(MediatedCall { count: run.repeats, ..run.call })
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
         Some(CallerIdentity { process: crate::ids::Tgid::new(9)?, uid: 0, comm: "sh".into() })
     }
 
-    fn counts(reports: Vec<MediatedCall>) -> Vec<(u64, u64)> {
+    fn counts(reports: &[MediatedCall]) -> Vec<(u64, u64)> {
         reports.iter().map(|call| (call.arguments[0], call.count)).collect()
     }
 
@@ -100,12 +100,12 @@ mod tests {
     fn every_call_is_counted_once() {
         let mut fold = Fold::new(WINDOW);
         let start = Instant::now();
-        assert_eq!(counts(fold.add(call(1), start, identity)), [(1, 1)]);
+        assert_eq!(counts(&fold.add(call(1), start, identity)), [(1, 1)]);
         assert_eq!(fold.deadline(), None);
         for _ in 0..5 {
-            assert_eq!(counts(fold.add(call(1), start, || unreachable!())), []);
+            assert_eq!(counts(&fold.add(call(1), start, || unreachable!())), []);
         }
-        assert_eq!(counts(fold.add(call(2), start, identity)), [(1, 5), (2, 1)]);
+        assert_eq!(counts(&fold.add(call(2), start, identity)), [(1, 5), (2, 1)]);
         assert_eq!(fold.flush(), None);
     }
 
@@ -113,12 +113,12 @@ mod tests {
     fn repeats_are_due_at_the_end_of_the_window() {
         let mut fold = Fold::new(WINDOW);
         let start = Instant::now();
-        assert_eq!(counts(fold.add(call(1), start, identity)), [(1, 1)]);
-        assert_eq!(counts(fold.add(call(1), start, identity)), []);
+        assert_eq!(counts(&fold.add(call(1), start, identity)), [(1, 1)]);
+        assert_eq!(counts(&fold.add(call(1), start, identity)), []);
         assert_eq!(fold.deadline(), Some(start + WINDOW));
         assert_eq!(fold.expire(start), None);
         let repeats = fold.expire(start + WINDOW).unwrap();
         assert_eq!((repeats.count, repeats.caller), (1, identity()));
-        assert_eq!(counts(fold.add(call(1), start + WINDOW, identity)), [(1, 1)]);
+        assert_eq!(counts(&fold.add(call(1), start + WINDOW, identity)), [(1, 1)]);
     }
 }

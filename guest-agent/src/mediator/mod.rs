@@ -127,14 +127,11 @@ impl Mediator {
         if self.context.ending.load(Ordering::Acquire) {
             return Verdict::shutting_down(&request);
         }
-        let policy = &self.context.policy;
-        let mut facts = facts::gather(
-            &self.context.ownership,
-            self.exec,
-            notification,
-            &request,
-            || self.listener.is_valid(notification.id),
-        );
+        let policy = self.context.policy;
+        let mut facts =
+            facts::gather(&self.context.ownership, self.exec, notification, &request, || {
+                self.listener.is_valid(notification.id)
+            });
         let verdict = decide(&request, &facts, self.exec, policy);
         if verdict.depends_on_namespace() && self.is_nested(notification) {
             facts.namespace = Namespace::Nested;

@@ -31,7 +31,10 @@ impl GroupMembers {
 
     /// The newest first.
     pub(super) fn members(&self, group: Pgid) -> Vec<Pid> {
-        self.0.get(&group).map(|members| members.iter().rev().copied().collect()).unwrap_or_default()
+        self.0
+            .get(&group)
+            .map(|members| members.iter().rev().copied().collect())
+            .unwrap_or_default()
     }
 
     pub(super) fn forget(&mut self, group: Pgid) {

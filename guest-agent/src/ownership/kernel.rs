@@ -114,16 +114,20 @@ impl Linux {
     }
 
     /// What `/proc/PID/stat` says of every process.
-    pub fn processes(&self) -> procfs::ProcResult<Vec<Stat>> {
+    pub fn processes(self) -> procfs::ProcResult<Vec<Stat>> {
         // A process that ends meanwhile is left out, as if it had ended before.
-        Ok(procfs::process::all_processes()?.filter_map(|process| process.ok()?.stat().ok()).collect())
+        Ok(procfs::process::all_processes()?
+            .filter_map(|process| process.ok()?.stat().ok())
+            .collect())
     }
 
-    fn select(&self, wanted: impl Fn(&Stat) -> bool) -> Vec<Pid> {
+    fn select(self, wanted: impl Fn(&Stat) -> bool) -> Vec<Pid> {
         match self.processes() {
-            Ok(stats) => {
-                stats.iter().filter(|stat| wanted(stat)).filter_map(|stat| Pid::new(stat.pid)).collect()
-            }
+            Ok(stats) => stats
+                .iter()
+                .filter(|stat| wanted(stat))
+                .filter_map(|stat| Pid::new(stat.pid))
+                .collect(),
             Err(error) => {
                 // Nothing found means nothing proved, which protects.
                 tracing::warn!(%error, "cannot read /proc: sessions without leader count as ended");
@@ -195,7 +199,9 @@ impl Kernel for Linux {
     fn is_below_agent(&self, pid: Pid) -> bool {
         let mut current = pid;
         loop {
-            let Some(parent) = Self::parent(current) else { return false };
+            let Some(parent) = Self::parent(current) else {
+                return false;
+            };
             if parent == self.agent {
                 return true;
             }

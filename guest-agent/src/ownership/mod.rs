@@ -37,11 +37,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<K: Kernel> Ownership<K> {
     /// Starts with no workload.
     pub fn new(kernel: K, max_sessions: usize) -> Self {
-        Self {
-            kernel,
-            sessions: Mutex::new(Sessions::new(max_sessions)),
-            groups: Mutex::default(),
-        }
+        Self { kernel, sessions: Mutex::new(Sessions::new(max_sessions)), groups: Mutex::default() }
     }
 
     /// The kernel whose facts these are.

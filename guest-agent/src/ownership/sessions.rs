@@ -83,15 +83,16 @@ impl<H> Sessions<H> {
     }
 
     pub(super) fn lookup<K: Kernel<Handle = H>>(&mut self, sid: Sid, kernel: &K) -> Lookup {
-        let Some(entry) = self.entries.get_mut(&sid) else { return Lookup::Unknown };
+        let Some(entry) = self.entries.get_mut(&sid) else {
+            return Lookup::Unknown;
+        };
         if kernel.is_taken(&entry.leader) {
             return Lookup::Proven(entry.exec);
         }
         // The witness keeps the number taken as long as it is in the session;
         // it leaves when it founds one of its own.
-        let witnessed = entry.witness.as_ref().is_some_and(|witness| {
-            kernel.session_of(witness) == Some(sid)
-        });
+        let witnessed =
+            entry.witness.as_ref().is_some_and(|witness| kernel.session_of(witness) == Some(sid));
         if witnessed { Lookup::Proven(entry.exec) } else { Lookup::NeedsWitness(entry.generation) }
     }
 

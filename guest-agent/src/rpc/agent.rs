@@ -65,7 +65,9 @@ impl v1::agent_service_server::AgentService for Service {
 }
 
 fn grace(requested: Option<prost_types::Duration>) -> Result<Duration, Status> {
-    let Some(requested) = requested else { return Ok(DEFAULT_GRACE) };
+    let Some(requested) = requested else {
+        return Ok(DEFAULT_GRACE);
+    };
     // The library's own conversion overflows on the smallest number of seconds.
     let seconds = u64::try_from(requested.seconds).ok();
     let nanos = u32::try_from(requested.nanos).ok().filter(|nanos| *nanos < 1_000_000_000);

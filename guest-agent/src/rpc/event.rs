@@ -3,7 +3,6 @@
 use host_proto::v1;
 use v1::audit_event::Event as Kind;
 
-
 use crate::audit::{
     AgentPhase, Event, EventKind, ExecPhase, HelperPhase, MediatedCall, RefusalReason, RefusedPeer,
 };
@@ -42,7 +41,7 @@ fn translate_call(call: &MediatedCall) -> v1::MediatedCall {
         .into(),
         arguments: call.arguments.into(),
         caller: Some(v1::Caller {
-            tid: call.thread.map_or(0, |thread| thread.get()),
+            tid: call.thread.map_or(0, crate::ids::Pid::get),
             pid: caller.map(|caller| caller.process.get()),
             uid: caller.map(|caller| caller.uid),
             comm: caller.map(|caller| caller.comm.clone().into_bytes().into()),

@@ -96,7 +96,7 @@ async fn bridge(
     if to_host.send(response(ToHost::Started(started))).await.is_err() {
         return;
     }
-    let host = Host { agent, exec, input, unwanted, to_host: to_host.clone() };
+    let host = Host { agent, exec, input, unwanted, responses: to_host.clone() };
     let events = forward_events(events, to_host);
     tokio::pin!(events);
     tokio::select! {
@@ -123,6 +123,7 @@ async fn forward_events(
     }
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "the stream's items are results")]
 fn response(response: ToHost) -> Result<v1::RunResponse, Status> {
     Ok(v1::RunResponse { response: Some(response) })
 }
@@ -164,7 +165,7 @@ struct Host {
     exec: Arc<Exec>,
     input: mpsc::Sender<Input>,
     unwanted: Unwanted,
-    to_host: mpsc::Sender<Result<v1::RunResponse, Status>>,
+    responses: mpsc::Sender<Result<v1::RunResponse, Status>>,
 }
 
 impl Host {
@@ -215,7 +216,7 @@ impl Host {
     async fn reject(&self, status: &Status) {
         let reason = Reason::of(status).map_or_else(String::new, |reason| reason.as_str().into());
         let rejected = v1::RequestRejected { reason, message: status.message().into() };
-        let _ = self.to_host.send(response(ToHost::Rejected(rejected))).await;
+        let _ = self.responses.send(response(ToHost::Rejected(rejected))).await;
     }
 }
 

@@ -30,14 +30,17 @@ impl Gate {
     }
 
     fn check_token(&self, request: &Request<()>) -> Result<(), Status> {
-        let Some(expected) = &self.0.authorization else { return Ok(()) };
+        let Some(expected) = &self.0.authorization else {
+            return Ok(());
+        };
         let given = request.metadata().get("authorization");
         // In constant time, so that a wrong token does not tell how wrong it is.
         let matches = given.is_some_and(|given| given.as_bytes().ct_eq(expected.as_bytes()).into());
         if matches {
             return Ok(());
         }
-        Err(Reason::BadToken.status("this agent needs its bearer token: the one sent is missing or wrong"))
+        Err(Reason::BadToken
+            .status("this agent needs its bearer token: the one sent is missing or wrong"))
     }
 
     fn check_instance(&self, request: &Request<()>) -> Result<(), Status> {
@@ -89,7 +92,11 @@ mod tests {
         let gate = Gate::new(Some("secret"), "i".into());
         assert_eq!(check(&gate, &[("authorization", "Bearer secret")]), None);
         for wrong in ["secret", "Bearer secre", "Bearer secret1", "bearer secret", ""] {
-            assert_eq!(check(&gate, &[("authorization", wrong)]), Some(Reason::BadToken), "{wrong}");
+            assert_eq!(
+                check(&gate, &[("authorization", wrong)]),
+                Some(Reason::BadToken),
+                "{wrong}"
+            );
         }
         assert_eq!(check(&gate, &[]), Some(Reason::BadToken));
     }

@@ -73,10 +73,9 @@ fn by_session(processes: impl Iterator<Item = (Stat, u32)>) -> Vec<v1::Session> 
     let mut sessions: BTreeMap<i32, BTreeMap<i32, v1::ProcessGroup>> = BTreeMap::new();
     for (stat, uid) in processes {
         let groups = sessions.entry(stat.session).or_default();
-        let group = groups.entry(stat.pgrp).or_insert_with(|| v1::ProcessGroup {
-            pgid: stat.pgrp,
-            ..Default::default()
-        });
+        let group = groups
+            .entry(stat.pgrp)
+            .or_insert_with(|| v1::ProcessGroup { pgid: stat.pgrp, ..Default::default() });
         group.foreground |= stat.tpgid == stat.pgrp;
         group.processes.push(v1::Process {
             pid: stat.pid,

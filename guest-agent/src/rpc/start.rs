@@ -48,7 +48,7 @@ pub(super) fn request(start: v1::StartExec) -> Result<ExecRequest, Status> {
             supplementary_groups: user.supplementary_groups,
         }),
         terminal: start.terminal.map(terminal).transpose()?,
-        limits: start.rlimits.into_iter().map(limit).collect::<Result<_, _>>()?,
+        limits: start.rlimits.iter().map(limit).collect::<Result<_, _>>()?,
         umask,
     })
 }
@@ -96,7 +96,7 @@ pub(super) fn window(size: v1::WindowSize) -> Result<Window, Status> {
     })
 }
 
-fn limit(limit: v1::ResourceLimit) -> Result<Limit, Status> {
+fn limit(limit: &v1::ResourceLimit) -> Result<Limit, Status> {
     let name = &limit.resource;
     let invalid = |problem: &str| {
         Reason::InvalidRlimit.status(format!("the resource limit '{name}' {problem}"))
@@ -116,7 +116,8 @@ pub(super) fn signal(number: i32) -> Result<i32, Status> {
     if (1..=LAST_SIGNAL).contains(&number) {
         return Ok(number);
     }
-    Err(Reason::InvalidSignal.status(format!("there is no signal {number}: use 1 to {LAST_SIGNAL}")))
+    Err(Reason::InvalidSignal
+        .status(format!("there is no signal {number}: use 1 to {LAST_SIGNAL}")))
 }
 
 #[cfg(test)]

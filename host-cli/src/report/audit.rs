@@ -45,7 +45,11 @@ fn line(event: &v1::AuditEvent) -> String {
         Some(Event::Exec(event)) => exec(event),
         Some(Event::Helper(helper)) => {
             let phase = short(helper.phase().as_str_name(), "PHASE_");
-            format!("helper {} {phase}{}", helper.name, end(helper.phase(), helper.signal, helper.exit_code))
+            format!(
+                "helper {} {phase}{}",
+                helper.name,
+                end(helper.phase(), helper.signal, helper.exit_code)
+            )
         }
         Some(Event::ConnectionRefused(refused)) => {
             let number = |number: Option<u32>| number.map_or("?".into(), |n| n.to_string());
@@ -57,7 +61,10 @@ fn line(event: &v1::AuditEvent) -> String {
             )
         }
         Some(Event::Agent(agent)) => {
-            format!("agent {}", short(agent.phase().as_str_name(), "AGENT_PHASE_").replace('_', " "))
+            format!(
+                "agent {}",
+                short(agent.phase().as_str_name(), "AGENT_PHASE_").replace('_', " ")
+            )
         }
         None => "an event that this version does not know".into(),
     };
@@ -68,16 +75,20 @@ fn line(event: &v1::AuditEvent) -> String {
 
 fn call(call: &v1::MediatedCall) -> String {
     let caller = call.caller.clone().unwrap_or_default();
-    let arguments: Vec<_> = call.arguments.iter().take(argument_count(&call.syscall)).map(argument).collect();
+    let arguments: Vec<_> =
+        call.arguments.iter().copied().take(argument_count(&call.syscall)).map(argument).collect();
     let who = match (&caller.comm, caller.pid, caller.uid) {
-        (Some(comm), Some(pid), Some(uid)) => format!("{} {pid}/{} uid {uid}", text(comm), caller.tid),
+        (Some(comm), Some(pid), Some(uid)) => {
+            format!("{} {pid}/{} uid {uid}", text(comm), caller.tid)
+        }
         _ => format!("thread {}", caller.tid),
     };
     let session = |target: &v1::Target| match target.sid {
         0 => String::new(),
         sid => format!(" of session {sid}"),
     };
-    let whom = match call.target.as_ref().and_then(|target| Some((target, target.target.as_ref()?))) {
+    let whom = match call.target.as_ref().and_then(|target| Some((target, target.target.as_ref()?)))
+    {
         Some((target, Whom::Pid(pid))) => format!(" -> process {pid}{}", session(target)),
         Some((target, Whom::Pgid(pgid))) => format!(" -> group {pgid}{}", session(target)),
         Some((_, Whom::EveryProcess(_))) => " -> every process".into(),
@@ -90,7 +101,11 @@ fn call(call: &v1::MediatedCall) -> String {
     let reason = short(call.reason().as_str_name(), "REASON_").replace('_', " ");
     let count = if call.count > 1 { format!(" x{}", call.count) } else { String::new() };
     let abi = if call.abi() == v1::Abi::Compat32 { " (32-bit)" } else { "" };
-    format!("{}({}){abi} by {who}{whom}: {answer}, {reason}{count}", call.syscall, arguments.join(", "))
+    format!(
+        "{}({}){abi} by {who}{whom}: {answer}, {reason}{count}",
+        call.syscall,
+        arguments.join(", ")
+    )
 }
 
 /// How many of the six registers a call uses.
@@ -104,14 +119,14 @@ fn argument_count(syscall: &str) -> usize {
 }
 
 /// A register as people write it: small negative numbers as such.
-fn argument(register: &u64) -> String {
+fn argument(register: u64) -> String {
     #[allow(clippy::cast_possible_truncation, reason = "the 32-bit form is what most calls take")]
-    let low = *register as u32 as i32;
+    let low = (register as u32).cast_signed();
     let high = register >> 32;
     let is_negative = low < 0 && (high == 0 || high == u64::from(u32::MAX)) && low > -0x1000_0000;
     if is_negative {
         low.to_string()
-    } else if *register < 0x1_0000_0000 {
+    } else if register < 0x1_0000_0000 {
         register.to_string()
     } else {
         format!("{register:#x}")
@@ -218,7 +233,7 @@ mod tests {
             (u64::MAX, "-1"),
             (0xdead_beef_0000_0001, "0xdeadbeef00000001"),
         ] {
-            assert_eq!(argument(&register), shown);
+            assert_eq!(argument(register), shown);
         }
     }
 }

@@ -319,7 +319,10 @@ impl From<v1::GetInfoResponse> for Info {
             audit_ring_events: limits.audit_ring_events,
             max_sessions: limits.max_sessions,
             exec_isolation: short(policy.exec_isolation().as_str_name(), "EXEC_ISOLATION_"),
-            own_group_signals: short(policy.own_group_signals().as_str_name(), "OWN_GROUP_SIGNALS_"),
+            own_group_signals: short(
+                policy.own_group_signals().as_str_name(),
+                "OWN_GROUP_SIGNALS_",
+            ),
         }
     }
 }

@@ -35,7 +35,10 @@ fn lines(session: &v1::Session) -> Vec<String> {
         for process in &group.processes {
             let state = short(process.state().as_str_name(), "PROCESS_STATE_");
             let comm = text(&process.comm);
-            lines.push(format!("    {:>7}  {comm:<15}  {state:<8}  uid {}", process.pid, process.uid));
+            lines.push(format!(
+                "    {:>7}  {comm:<15}  {state:<8}  uid {}",
+                process.pid, process.uid
+            ));
         }
     }
     lines

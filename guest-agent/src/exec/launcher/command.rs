@@ -48,7 +48,9 @@ pub(super) fn start(spec: &LaunchSpec, streams: Streams) -> Result<Pid, Stop> {
 /// Turns the child into the command.
 fn become_command(spec: &LaunchSpec, streams: &Streams) -> Result<Infallible, Failure> {
     let failed = |step: Step| move |errno: i32| Failure { step, errno };
-    prepare(streams).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO)).map_err(failed(Step::ChildSetup))?;
+    prepare(streams)
+        .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
+        .map_err(failed(Step::ChildSetup))?;
     let errno = execute(&spec.argv, &spec.environment);
     Err(failed(Step::Execute)(errno as i32))
 }
@@ -62,13 +64,19 @@ fn prepare(streams: &Streams) -> std::io::Result<()> {
             rustix::termios::tcsetpgrp(slave, rustix::process::getpid())?;
             set_standard_descriptors(slave, slave, slave)?;
         }
-        Streams::Pipes { stdin, stdout, stderr } => set_standard_descriptors(stdin, stdout, stderr)?,
+        Streams::Pipes { stdin, stdout, stderr } => {
+            set_standard_descriptors(stdin, stdout, stderr)?;
+        }
     }
     reset_signals();
     Ok(())
 }
 
-fn set_standard_descriptors(stdin: &OwnedFd, stdout: &OwnedFd, stderr: &OwnedFd) -> std::io::Result<()> {
+fn set_standard_descriptors(
+    stdin: &OwnedFd,
+    stdout: &OwnedFd,
+    stderr: &OwnedFd,
+) -> std::io::Result<()> {
     rustix::stdio::dup2_stdin(stdin.as_fd())?;
     rustix::stdio::dup2_stdout(stdout.as_fd())?;
     rustix::stdio::dup2_stderr(stderr.as_fd())?;
@@ -79,16 +87,17 @@ fn set_standard_descriptors(stdin: &OwnedFd, stdout: &OwnedFd, stderr: &OwnedFd)
 /// one that the agent was started with, reaches the command.
 fn close_on_exec_from(first: u32) -> std::io::Result<()> {
     // SAFETY: close_range with CLOEXEC only sets flags.
-    let result = unsafe {
-        libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
-    };
+    let result =
+        unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if result == 0 {
         return Ok(());
     }
     // Before Linux 5.11.
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let name = entry?.file_name();
-        let Some(fd) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let Some(fd) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
         if fd.cast_unsigned() >= first {
             // SAFETY: F_SETFD only sets a flag; on a descriptor that is closed
             // by now (the directory's own) it fails without effect.
@@ -113,7 +122,9 @@ fn reset_signals() {
 
 /// execvp(3) with the command's own PATH; returns only if it fails.
 fn execute(argv: &[CString], environment: &[CString]) -> Errno {
-    let Some(name) = argv.first() else { return Errno::EINVAL };
+    let Some(name) = argv.first() else {
+        return Errno::EINVAL;
+    };
     if name.as_bytes().contains(&b'/') {
         return execute_file(name, argv, environment);
     }
@@ -125,7 +136,9 @@ fn execute(argv: &[CString], environment: &[CString]) -> Errno {
     for directory in path.split(|&byte| byte == b':') {
         // An empty entry is the working directory (execvp(3)).
         let directory = if directory.is_empty() { b"." } else { directory };
-        let Ok(file) = CString::new([directory, b"/", name.as_bytes()].concat()) else { continue };
+        let Ok(file) = CString::new([directory, b"/", name.as_bytes()].concat()) else {
+            continue;
+        };
         match execute_file(&file, argv, environment) {
             Errno::EACCES => denied = true,
             Errno::ENOENT | Errno::ENOTDIR | Errno::ENAMETOOLONG | Errno::ELOOP => {}

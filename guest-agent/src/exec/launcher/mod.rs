@@ -108,7 +108,9 @@ fn launch(socket: &UnixStream) -> Result<(), Stop> {
     // Nobody but the agent may hold the listener: when the agent dies, the
     // kernel answers every further call with ENOSYS.
     drop(listener);
-    let (ToLauncher::Go, _) = wire::receive(socket)? else { return Err(protocol()) };
+    let (ToLauncher::Go, _) = wire::receive(socket)? else {
+        return Err(protocol());
+    };
     let pid = command::start(&spec, streams)?;
     wire::send(socket, &FromLauncher::Started(pid.as_raw()), &[])?;
     watch::watch(socket, pid)

@@ -5,7 +5,9 @@ use std::os::fd::OwnedFd;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 use rustix::fs::Mode;
-use rustix::process::{DumpableBehavior, Rlimit, ioctl_tiocsctty, set_dumpable_behavior, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Rlimit, ioctl_tiocsctty, set_dumpable_behavior, setrlimit,
+};
 
 use super::super::spec::{Credentials, DirectoryChoice, LaunchSpec};
 use super::super::wire::Step;
@@ -48,9 +50,9 @@ pub(super) fn apply_attributes(spec: &LaunchSpec) -> Result<(), Stop> {
     capabilities::drop_others().at(Step::Capabilities)?;
     match &spec.directory {
         DirectoryChoice::Required(path) => rustix::process::chdir(path).at(Step::Directory),
-        DirectoryChoice::Preferred(path) => {
-            rustix::process::chdir(path).or_else(|_| rustix::process::chdir("/")).at(Step::Directory)
-        }
+        DirectoryChoice::Preferred(path) => rustix::process::chdir(path)
+            .or_else(|_| rustix::process::chdir("/"))
+            .at(Step::Directory),
     }
 }
 

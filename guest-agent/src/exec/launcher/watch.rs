@@ -40,10 +40,10 @@ pub(super) fn watch(socket: &UnixStream, command: Pid) -> Result<(), Stop> {
         if !from_children.is_empty() {
             while matches!(changes.read_signal(), Ok(Some(_))) {}
         }
-        if !from_agent.is_empty() {
-            if let (ToLauncher::Signal(recipient, signal), _) = wire::receive(socket)? {
-                send_signal(command, recipient, signal);
-            }
+        if !from_agent.is_empty()
+            && let (ToLauncher::Signal(recipient, signal), _) = wire::receive(socket)?
+        {
+            send_signal(command, recipient, signal);
         }
     }
 }
@@ -56,7 +56,9 @@ fn report_changes(socket: &UnixStream, command: Pid) -> Result<bool, Stop> {
         if pid.as_raw_nonzero().get() != command.as_raw() {
             continue;
         }
-        let Some(report) = report(status) else { continue };
+        let Some(report) = report(status) else {
+            continue;
+        };
         let ended = matches!(report, FromLauncher::Exited(_));
         wire::send(socket, &report, &[])?;
         if ended {
