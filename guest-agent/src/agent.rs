@@ -17,7 +17,7 @@ use crate::channel::{
     BindError, Connection, Connections, Peer, PeerRules, UnixChannel, admit, remove_files,
 };
 use crate::config::Config;
-use crate::exec::{ExecState, Execs, Reaper, end_descendants, signal_exec};
+use crate::exec::{Execs, Reaper, ask_to_end, end_descendants};
 use crate::filter::{Calls, FilterError, Program};
 use crate::helper::{self, HelperError};
 use crate::ids::{Pid, Sid, Tgid};
@@ -240,34 +240,22 @@ async fn accept(
     }
 }
 
-/// Ends all workloads: TERM, then KILL to what is left after `grace`.
+/// Ends all workloads: TERM, then KILL to what is left after `grace`. Until then
+/// their calls are decided as ever, so that they can end what is theirs.
 async fn end_workloads(agent: &Arc<Agent>, grace: Duration) {
-    let context = &agent.context;
-    context.audit.record(None, EventKind::Agent(AgentPhase::ShuttingDown));
+    agent.context.audit.record(None, EventKind::Agent(AgentPhase::ShuttingDown));
     tracing::info!(?grace, "shutting down");
-    context.ending.store(true, Ordering::Release);
-    let running = || {
-        let execs = agent.execs.list();
-        execs.into_iter().filter(|exec| !matches!(exec.state(), ExecState::Exited { .. }))
+    agent.execs.close();
+    let (context, own) = (Arc::clone(&agent.context), agent.session.leader());
+    let end = move || {
+        if !grace.is_zero() {
+            ask_to_end(&context, grace);
+        }
+        end_all(&context, own);
     };
-    if !grace.is_zero() {
-        for exec in running() {
-            let (context, id) = (Arc::clone(context), exec.id);
-            let signalled =
-                tokio::task::spawn_blocking(move || signal_exec(&context, id, libc::SIGTERM)).await;
-            tracing::debug!(exec = %exec.id, ?signalled, "asked to end");
-        }
-        let all_ended = async {
-            for exec in running() {
-                exec.wait().await;
-            }
-        };
-        if tokio::time::timeout(grace, all_ended).await.is_err() {
-            tracing::warn!("some execs did not end within the grace period");
-        }
+    if let Err(error) = tokio::task::spawn_blocking(end).await {
+        tracing::error!(%error, "ending the workloads failed; the guardian does it");
     }
-    let (context, own) = (Arc::clone(context), agent.session.leader());
-    let _ = tokio::task::spawn_blocking(move || end_all(&context, own)).await;
 }
 
 /// Kills everything below the agent, helpers included.

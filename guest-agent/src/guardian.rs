@@ -102,6 +102,9 @@ fn start_agent(arguments: &[OsString]) -> std::io::Result<Child> {
         .args(["agent", "--guardian", &guardian])
         .args(arguments)
         .stdin(Stdio::null())
+        // Every mediator is a thread, and the C library would give each a heap
+        // of its own; they allocate little, so a few heaps serve them all.
+        .env("MALLOC_ARENA_MAX", "2")
         .spawn()?;
     // The agent alone says when it is ready, and whoever reads that sees the end.
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null")?;

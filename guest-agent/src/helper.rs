@@ -101,7 +101,7 @@ impl Supervisor {
         let output = Receiver::from_owned_fd(reader.into()).map_err(failed)?;
         let errors = writer.try_clone().map_err(failed)?;
         let mut process = Command::new(program);
-        process.args(arguments).envs(environment).current_dir("/");
+        process.args(arguments).env_remove("MALLOC_ARENA_MAX").envs(environment).current_dir("/");
         process.stdin(Stdio::null()).stdout(writer).stderr(errors);
         let (pid, exit) = self.reaper.spawn(&mut process).map_err(failed)?;
         tracing::info!(helper = %name, %pid, "helper started");

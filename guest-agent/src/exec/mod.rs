@@ -21,4 +21,4 @@ pub use reaper::{ChildExit, ExitStatus, Reaper};
 pub use request::{Directory, ExecRequest, TerminalRequest, UserRequest, Window};
 pub use spec::{Limit, ResourceName};
 pub use table::{Execs, StartError};
-pub use termination::{end_descendants, end_exec, signal_exec};
+pub use termination::{ask_to_end, end_descendants, end_exec, signal_exec};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -66,6 +66,7 @@ pub struct Execs {
     slots: Arc<Semaphore>,
     limit: usize,
     known: Mutex<VecDeque<Arc<Exec>>>,
+    closed: AtomicBool,
 }
 
 impl Execs {
@@ -91,12 +92,18 @@ impl Execs {
             slots: Arc::new(Semaphore::new(max_execs)),
             limit: max_execs,
             known: Mutex::default(),
+            closed: AtomicBool::new(false),
         }
+    }
+
+    /// Starts no more commands from now on.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
     }
 
     /// Starts a command.
     pub async fn start(&self, request: ExecRequest) -> Result<Running, StartError> {
-        if self.context.ending.load(Ordering::Acquire) {
+        if self.closed.load(Ordering::Acquire) {
             return Err(StartError::ShuttingDown);
         }
         let slot = Arc::clone(&self.slots).try_acquire_owned();

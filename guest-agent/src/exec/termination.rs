@@ -12,6 +12,9 @@ use crate::ownership::{Kernel as _, Linux};
 /// A killed process needs a moment to end; passes in a row would only burn time.
 const BETWEEN_PASSES: Duration = Duration::from_millis(2);
 
+/// Between looks at whether all execs have ended by themselves; each reads /proc.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+
 /// A process that a broken file system or device holds cannot be ended at all.
 const PASSES_LIMIT: Duration = Duration::from_secs(30);
 
@@ -33,18 +36,32 @@ pub fn end_exec(context: &Context, exec: ExecId) {
 /// Sends a signal to every process of an exec and returns how many there were
 /// that had not ended yet.
 pub fn signal_exec(context: &Context, exec: ExecId, signal: i32) -> usize {
+    signal_execs(context, signal, |owner| owner == exec)
+}
+
+/// Asks all execs to end, and waits for it, at most for `grace`.
+pub fn ask_to_end(context: &Context, grace: Duration) {
+    let began = Instant::now();
+    signal_execs(context, libc::SIGTERM, |_| true);
+    // Signal 0 only counts.
+    while began.elapsed() < grace && signal_execs(context, 0, |_| true) > 0 {
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+}
+
+fn signal_execs(context: &Context, signal: i32, wanted: impl Fn(ExecId) -> bool) -> usize {
     let kernel = context.ownership.kernel();
     let sessions = context.ownership.owned_sessions();
-    let is_owned =
-        |sid: i32| sessions.iter().any(|(owned, owner)| owned.get() == sid && *owner == exec);
+    let is_wanted =
+        |sid: i32| sessions.iter().any(|(owned, exec)| owned.get() == sid && wanted(*exec));
     let processes = kernel.processes().unwrap_or_default();
-    let members = processes.iter().filter(|stat| is_alive(stat) && is_owned(stat.session));
+    let members = processes.iter().filter(|stat| is_alive(stat) && is_wanted(stat.session));
     members
         .filter_map(|stat| {
             let handle = kernel.open(Pid::new(stat.pid)?)?;
             // Asked again of the process held: the number may have changed hands.
             let sid = kernel.session_of(&handle)?;
-            is_owned(sid.get()).then(|| handle.signal(signal))
+            is_wanted(sid.get()).then(|| handle.signal(signal))
         })
         .count()
 }

@@ -48,8 +48,13 @@ impl v1::exec_service_server::ExecService for Service {
             return Err(Reason::NoStart.status("the first message of a run must be 'start'"));
         };
         let request = start::request(start)?;
-        let running =
-            self.0.execs.start(request).await.map_err(|error| status::of_start(&error))?;
+        // In a task of its own: if the host goes meanwhile, the start is finished
+        // all the same, and then hung up like any exec that lost its host.
+        let agent = Arc::clone(&self.0);
+        let running = tokio::spawn(async move { agent.execs.start(request).await })
+            .await
+            .map_err(|error| Status::internal(error.to_string()))?
+            .map_err(|error| status::of_start(&error))?;
         let (to_host, responses) = mpsc::channel(CHANNEL);
         tokio::spawn(bridge(running, requests, to_host, Arc::clone(&self.0)));
         Ok(Response::new(ReceiverStream::new(responses)))
