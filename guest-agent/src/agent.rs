@@ -12,9 +12,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::audit::{AgentPhase, Audit, EventKind, RefusalReason, RefusedPeer};
+use crate::audit::{AgentPhase, Audit, EventKind};
 use crate::channel::{
-    BindError, Connection, Connections, Peer, PeerRules, UnixChannel, admit, remove_files,
+    BindError, Channel, Connections, PeerRules, accept, has_peer_pidfd, remove_files,
 };
 use crate::config::Config;
 use crate::exec::{Execs, Reaper, ask_to_end, end_descendants};
@@ -131,10 +131,14 @@ pub async fn run(config: Config, foundation: Foundation) -> Result<(), AgentErro
     });
     let filter = Program::build(&config.policy)?;
     let caller_wait = CallerWait::supported();
-    let Endpoint::Unix(path) = &config.listen;
-    let channel = UnixChannel::bind(path, config.channel.socket_mode)?;
+    let channel = Channel::bind(&config.listen, config.channel.socket_mode)?;
     let reaper = Reaper::start().map_err(at("start the reaper"))?;
-    watch_guardian(foundation.guardian, Arc::clone(&context), foundation.own, path.clone())?;
+    watch_guardian(
+        foundation.guardian,
+        Arc::clone(&context),
+        foundation.own,
+        config.listen.clone(),
+    )?;
     let mut terminate = signal(SignalKind::terminate()).map_err(at("watch for SIGTERM"))?;
     for helper in config.helpers {
         helper::start(helper, reaper.clone(), audit.clone())?;
@@ -155,13 +159,14 @@ pub async fn run(config: Config, foundation: Foundation) -> Result<(), AgentErro
         started: SystemTime::now(),
         session: foundation.session,
         caller_wait,
-        peer_pidfd: crate::channel::has_peer_pidfd(),
+        peer_pidfd: has_peer_pidfd(),
         limits: config.limits,
         context: Arc::clone(&context),
         execs,
         shutdown,
     });
-    let rules = PeerRules::new(rustix::process::geteuid().as_raw(), &config.channel.allowed_uids);
+    let own_uid = rustix::process::geteuid().as_raw();
+    let rules = PeerRules::new(own_uid, &config.channel.allowed_uids, &config.channel.allowed_cids);
     let connections = Connections::new(config.limits.max_connections);
     let (incoming, accepted) = mpsc::channel(INCOMING);
     let accepting =
@@ -202,44 +207,6 @@ fn announce(endpoint: &Endpoint) {
     }
 }
 
-/// Accepts connections from those who may connect.
-async fn accept(
-    channel: UnixChannel,
-    rules: PeerRules,
-    connections: Connections,
-    context: Arc<Context>,
-    to: mpsc::Sender<std::io::Result<Connection>>,
-) {
-    loop {
-        let stream = channel.accept().await;
-        let refuse = |peer: Option<&Peer>, reason: RefusalReason| {
-            let refused = RefusedPeer {
-                pid: peer.and_then(|peer| peer.pid).map(Pid::get),
-                uid: peer.map(|peer| peer.uid),
-                gid: peer.map(|peer| peer.gid),
-                reason,
-            };
-            tracing::warn!(?refused, "connection refused");
-            context.audit.record(None, EventKind::Refused(refused));
-        };
-        let Ok(peer) = Peer::of(&stream) else {
-            refuse(None, RefusalReason::Unidentified);
-            continue;
-        };
-        if let Err(reason) = admit(&peer, &rules, &context.ownership) {
-            refuse(Some(&peer), reason);
-            continue;
-        }
-        let Some(connection) = connections.take(stream) else {
-            refuse(Some(&peer), RefusalReason::Limit);
-            continue;
-        };
-        if to.send(Ok(connection)).await.is_err() {
-            return;
-        }
-    }
-}
-
 /// Ends all workloads: TERM, then KILL to what is left after `grace`. Until then
 /// their calls are decided as ever, so that they can end what is theirs.
 async fn end_workloads(agent: &Arc<Agent>, grace: Duration) {
@@ -270,7 +237,7 @@ fn watch_guardian(
     guardian: rustix::fd::OwnedFd,
     context: Arc<Context>,
     own: Pid,
-    socket: std::path::PathBuf,
+    endpoint: Endpoint,
 ) -> Result<(), AgentError> {
     use rustix::event::{PollFd, PollFlags, poll};
     let own = Tgid::new(own.get()).ok_or(AgentError::NoGuardian(own.get()))?;
@@ -279,7 +246,7 @@ fn watch_guardian(
         while !matches!(poll(&mut [PollFd::new(&guardian, PollFlags::IN)], None), Ok(1..)) {}
         tracing::error!("the guardian has died; ending the workloads and the agent");
         end_all(&context, own);
-        remove_files(&socket);
+        remove_files(&endpoint);
         std::process::exit(1);
     };
     std::thread::Builder::new()

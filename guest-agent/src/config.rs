@@ -29,8 +29,10 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Channel {
-    /// Users besides root and the agent's own.
+    /// Users besides root and the agent's own, on a Unix socket.
     pub allowed_uids: Vec<u32>,
+    /// Context ids besides the host's, on vsock.
+    pub allowed_cids: Vec<u32>,
     /// Mode of the socket.
     #[serde(deserialize_with = "octal")]
     pub socket_mode: u32,
@@ -40,7 +42,12 @@ pub struct Channel {
 
 impl Default for Channel {
     fn default() -> Self {
-        Self { allowed_uids: Vec::new(), socket_mode: 0o600, token_file: None }
+        Self {
+            allowed_uids: Vec::new(),
+            allowed_cids: Vec::new(),
+            socket_mode: 0o600,
+            token_file: None,
+        }
     }
 }
 
@@ -110,7 +117,9 @@ pub enum ConfigError {
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     /// None was named.
-    #[error("no endpoint to listen on: use --listen unix:///PATH or the key 'listen'")]
+    #[error(
+        "no endpoint to listen on: use --listen unix:///PATH, --listen vsock://any:PORT or the key 'listen'"
+    )]
     NoEndpoint,
     /// A limit of zero.
     #[error("limits.{0} must be at least 1")]
@@ -255,6 +264,7 @@ mod tests {
             listen = "unix:///ignored"
             [channel]
             allowed_uids = [0, 1000]
+            allowed_cids = [42]
             socket_mode = "0660"
             [limits]
             max_connections = 1
@@ -275,6 +285,7 @@ mod tests {
         .unwrap();
         assert_eq!(config.listen.to_string(), "unix:///run/a.sock");
         assert_eq!(config.channel.allowed_uids, [0, 1000]);
+        assert_eq!(config.channel.allowed_cids, [42]);
         assert_eq!(config.channel.socket_mode, 0o660);
         assert_eq!((config.limits.max_connections, config.limits.max_sessions), (1, 5));
         assert_eq!(config.policy.exec_isolation, ExecIsolation::Shared);

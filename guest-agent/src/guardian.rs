@@ -141,8 +141,7 @@ fn finish(status: ExitStatus, endpoint: &Endpoint) -> i32 {
     }
     if let Some(signal) = status.signal() {
         // It could not clean up after itself.
-        let Endpoint::Unix(path) = endpoint;
-        remove_files(path);
+        remove_files(endpoint);
         eprintln!("guest-agent: the agent was ended by signal {signal}; its workloads were ended");
         return 128 + signal;
     }

@@ -1,22 +1,26 @@
 //! Joins a command to the local streams, terminal and signals.
+//!
+//! Events are read, and signals answered, whatever else waits: nothing here waits
+//! for the command to take something. Input, sizes and signals go by tasks.
 
-use std::io::ErrorKind;
+use std::cell::Cell;
+use std::time::Duration;
 
-use bytes::Bytes;
 use host_proto::client::Client;
 use host_proto::exec::{ExecControl, ExecEvent, ExecEvents, Exit, RunningExec};
 use host_proto::v1;
-use tokio::io::{AsyncWrite, AsyncWriteExt as _, Stderr, Stdout};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use v1::{OutputStream, SignalTarget};
 
 use crate::cli::Streams;
 use crate::exit::Failure;
-use crate::{input, terminal};
+use crate::output::{Loss, Output};
+use crate::signals::{Local, Signals, guest};
+use crate::{input, job, terminal};
 
-/// SIGPIPE and SIGCONT of a Linux guest.
-const SIGPIPE: i32 = 13;
-const SIGCONT: i32 = 18;
+/// How long a command may take to stop before agentctl stops alone.
+const STOP_LIMIT: Duration = Duration::from_secs(1);
 
 /// Runs a command to its end; returns the exit code for agentctl.
 pub(crate) async fn run(
@@ -24,7 +28,7 @@ pub(crate) async fn run(
     start: v1::StartExec,
     streams: Streams,
 ) -> Result<u8, Failure> {
-    let mut signals = Signals::watch()?;
+    let mut signals = Signals::watch(streams)?;
     let running = tokio::select! {
         running = client.run(start) => running?,
         signal = signals.ending.next() => return Err(Failure::signal(signal)),
@@ -33,185 +37,237 @@ pub(crate) async fn run(
     if streams == Streams::Terminal {
         terminal::make_raw().map_err(anyhow::Error::from)?;
     }
-    let input = tokio::spawn(input::forward(control.clone()));
-    let bridge = Bridge::new(control.clone(), streams);
-    let result = tokio::select! {
-        exit = bridge.follow(events) => exit,
-        signal = signals.forward(&control, streams) => Err(Failure::signal(signal)),
+    // Dropped, and so ended, with this function.
+    let mut tasks = JoinSet::new();
+    tasks.spawn(input::forward(control.clone()));
+    let shared = Shared {
+        streams,
+        orders: Orders::new(&control, &mut tasks),
+        is_stopped: watch::Sender::new(false),
+        is_stopping: Cell::new(false),
+        has_ended: Cell::new(false),
     };
-    input.abort();
+    let follower = Follower::new(control, &shared)?;
+    let result = tokio::select! {
+        exit = follower.follow(events) => exit,
+        signal = obey(signals, &shared) => Err(Failure::signal(signal)),
+    };
     terminal::restore();
     let code = result?.shell_code();
     Ok(u8::try_from(code).unwrap_or(u8::MAX))
 }
 
-struct Bridge {
-    control: ExecControl,
+/// What following the command and obeying signals have in common.
+struct Shared {
     streams: Streams,
-    stdout: Local<Stdout>,
-    stderr: Local<Stderr>,
+    orders: Orders,
+    /// Whether the command is stopped.
+    is_stopped: watch::Sender<bool>,
+    /// agentctl was asked to stop, and waits for the command to do so.
+    is_stopping: Cell<bool>,
+    /// The command has ended; its last output is being written.
+    has_ended: Cell<bool>,
 }
 
-/// A local output, until its reader goes.
-enum Local<W> {
-    Open(W),
-    Closed,
+/// Orders that wait for the command or the agent, each kind in its own task.
+struct Orders {
+    signals: mpsc::UnboundedSender<i32>,
+    size: watch::Sender<Option<v1::WindowSize>>,
 }
 
-impl Bridge {
-    fn new(control: ExecControl, streams: Streams) -> Self {
-        let stdout = Local::Open(tokio::io::stdout());
-        Self { control, streams, stdout, stderr: Local::Open(tokio::io::stderr()) }
+impl Orders {
+    fn new(control: &ExecControl, tasks: &mut JoinSet<()>) -> Self {
+        let (signals, mut to_send) = mpsc::unbounded_channel();
+        let signaller = control.clone();
+        tasks.spawn(async move {
+            while let Some(signal) = to_send.recv().await {
+                // The command may have ended meanwhile; its end is on the way.
+                let _ = signaller.signal(signal, SignalTarget::Command).await;
+            }
+        });
+        let (size, mut sizes) = watch::channel(None);
+        let resizer = control.clone();
+        tasks.spawn(async move {
+            while sizes.changed().await.is_ok() {
+                let size: Option<v1::WindowSize> = *sizes.borrow_and_update();
+                if let Some(v1::WindowSize { rows, columns }) = size {
+                    let _ = resizer.resize(rows, columns).await;
+                }
+            }
+        });
+        Self { signals, size }
+    }
+
+    fn signal(&self, signal: i32) {
+        // Its task lives as long as this.
+        let _ = self.signals.send(signal);
+    }
+
+    /// Gives the command the size of the local terminal.
+    fn resize(&self) {
+        self.size.send_replace(terminal::size());
+    }
+}
+
+struct Follower<'a> {
+    control: ExecControl,
+    shared: &'a Shared,
+    stdout: Output,
+    stderr: Output,
+    /// Why an output is incomplete, other than that nobody wanted it.
+    failure: Option<Failure>,
+}
+
+impl<'a> Follower<'a> {
+    fn new(control: ExecControl, shared: &'a Shared) -> Result<Self, Failure> {
+        let stdout = Output::new("stdout", rustix::stdio::stdout()).map_err(anyhow::Error::from)?;
+        let stderr = Output::new("stderr", rustix::stdio::stderr()).map_err(anyhow::Error::from)?;
+        Ok(Self { control, shared, stdout, stderr, failure: None })
     }
 
     async fn follow(mut self, mut events: ExecEvents) -> Result<Exit, Failure> {
-        while let Some(event) = events.next().await? {
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event?,
+                loss = self.stdout.lost() => {
+                    self.close(OutputStream::Stdout, loss)?;
+                    continue;
+                }
+                loss = self.stderr.lost() => {
+                    self.close(OutputStream::Stderr, loss)?;
+                    continue;
+                }
+            };
             match event {
-                ExecEvent::Stdout(data) => {
-                    if !self.stdout.write(&data).await? {
-                        self.lose(OutputStream::Stdout).await?;
-                    }
+                Some(ExecEvent::Stdout(data)) => self.stdout.write(data).await,
+                Some(ExecEvent::Stderr(data)) => self.stderr.write(data).await,
+                Some(ExecEvent::Stopped(_)) => {
+                    self.flush().await;
+                    stopped(self.shared)?;
                 }
-                ExecEvent::Stderr(data) => {
-                    if !self.stderr.write(&data).await? {
-                        self.lose(OutputStream::Stderr).await?;
-                    }
+                Some(ExecEvent::Continued) => {
+                    self.shared.is_stopped.send_replace(false);
                 }
-                ExecEvent::Stopped(_) => self.suspend().await?,
-                ExecEvent::Continued => {}
-                ExecEvent::Exited(exit) => return Ok(exit),
-                ExecEvent::Rejected { message, .. } => return Err(Failure::new(message)),
+                Some(ExecEvent::Exited(exit)) => {
+                    self.shared.has_ended.set(true);
+                    return self.finish(exit).await;
+                }
+                // Nothing is sent that an agent of this version rejects, unless
+                // the command has ended meanwhile.
+                Some(ExecEvent::Rejected { .. }) => {}
+                None => {
+                    return Err(Failure::new(
+                        "lost the connection to the agent before the command ended",
+                    ));
+                }
             }
         }
-        Err(Failure::new("lost the connection to the agent before the command ended"))
     }
 
-    /// The reader of a local output has gone. With pipes the command learns it
-    /// as it would locally; a terminal without its viewer has no use.
-    async fn lose(&mut self, stream: OutputStream) -> Result<(), Failure> {
-        if self.streams == Streams::Terminal {
-            return Err(Failure::signal(SIGPIPE));
+    async fn flush(&self) {
+        self.stdout.flush().await;
+        self.stderr.flush().await;
+    }
+
+    async fn finish(mut self, exit: Exit) -> Result<Exit, Failure> {
+        self.flush().await;
+        // Only an output that could not be written is lost by now; that its reader
+        // has gone says nothing about the command.
+        if self.failure.is_none() {
+            self.failure = tokio::select! {
+                biased;
+                loss = self.stdout.lost() => failure(OutputStream::Stdout, loss),
+                loss = self.stderr.lost() => failure(OutputStream::Stderr, loss),
+                () = std::future::ready(()) => None,
+            };
         }
-        // If the command has ended meanwhile, its end is on the way.
-        let _ = self.control.close_output(stream).await;
+        self.failure.map_or(Ok(exit), Err)
+    }
+
+    /// A local output is lost. With pipes the command learns it as it would
+    /// locally; a terminal without its viewer has no use.
+    fn close(&mut self, stream: OutputStream, loss: Loss) -> Result<(), Failure> {
+        if self.shared.streams == Streams::Terminal && stream == OutputStream::Stdout {
+            return Err(failure(stream, loss).unwrap_or(Failure::signal(guest::PIPE)));
+        }
+        self.failure = self.failure.take().or(failure(stream, loss));
+        let control = self.control.clone();
+        tokio::spawn(async move {
+            // If the command has ended meanwhile, its end is on the way.
+            let _ = control.close_output(stream).await;
+        });
         Ok(())
     }
+}
 
-    /// The command was stopped: so is agentctl, and both go on together. Where
-    /// nobody could continue it, a command with a terminal goes on at once; one
-    /// with pipes stays stopped until somebody signals it.
-    async fn suspend(&mut self) -> Result<(), Failure> {
-        if !terminal::is_interactive() {
-            if self.streams == Streams::Terminal {
-                self.control.signal(SIGCONT, SignalTarget::Command).await?;
+fn failure(stream: OutputStream, loss: Loss) -> Option<Failure> {
+    let name = if stream == OutputStream::Stderr { "error" } else { "output" };
+    match loss {
+        Loss::ReaderGone => None,
+        Loss::Failed(error) => Some(Failure::new(format!("cannot write standard {name}: {error}"))),
+    }
+}
+
+/// The command was stopped: so is agentctl, and both go on together. Where nobody
+/// could continue them, a command with a terminal goes on at once; one with pipes
+/// stays stopped until somebody signals it.
+fn stopped(shared: &Shared) -> Result<(), Failure> {
+    shared.is_stopped.send_replace(true);
+    match shared.streams {
+        Streams::Terminal => {
+            terminal::restore();
+            if terminal::is_interactive() {
+                job::stop_all();
             }
-            return Ok(());
-        }
-        terminal::suspend();
-        if self.streams == Streams::Terminal {
             terminal::make_raw().map_err(anyhow::Error::from)?;
-            if let Some(v1::WindowSize { rows, columns }) = terminal::size() {
-                let _ = self.control.resize(rows, columns).await;
+            shared.orders.resize();
+            shared.orders.signal(guest::CONT);
+        }
+        Streams::Pipes => {
+            // agentctl gets this signal too: see `obey`.
+            let is_wanted = !shared.is_stopping.get() && terminal::is_interactive();
+            if is_wanted && job::is_controlled() {
+                job::stop_all();
             }
         }
-        self.control.signal(SIGCONT, SignalTarget::Command).await?;
-        Ok(())
     }
+    Ok(())
 }
 
-impl<W: AsyncWrite + Unpin> Local<W> {
-    /// Writes all; false once, when the reader is found to have gone.
-    async fn write(&mut self, data: &Bytes) -> Result<bool, Failure> {
-        let Self::Open(output) = self else {
-            return Ok(true);
-        };
-        let mut written = output.write_all(data).await;
-        if written.is_ok() {
-            written = output.flush().await;
-        }
-        match written {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                *self = Self::Closed;
-                Ok(false)
+/// Does what signals say, until one ends agentctl: returns which.
+async fn obey(mut signals: Signals, shared: &Shared) -> i32 {
+    loop {
+        match signals.next().await {
+            // Keys go to a terminal's command as input, so these are for agentctl.
+            Local::End(signal) if shared.streams == Streams::Terminal || shared.has_ended.get() => {
+                return signal;
             }
-            Err(error) => Err(Failure::new(format!("cannot write the command's output: {error}"))),
-        }
-    }
-}
-
-/// The signals that agentctl passes on.
-struct Signals {
-    window: Signal,
-    ending: EndingSignals,
-}
-
-/// The signals that ask agentctl to end.
-pub(crate) struct EndingSignals {
-    hangup: Signal,
-    interrupt: Signal,
-    quit: Signal,
-    terminate: Signal,
-}
-
-fn watch(kind: SignalKind) -> Result<Signal, Failure> {
-    signal(kind).map_err(|error| Failure::from(anyhow::Error::from(error)))
-}
-
-impl EndingSignals {
-    /// Watches for them from now on.
-    pub(crate) fn watch() -> Result<Self, Failure> {
-        Ok(Self {
-            hangup: watch(SignalKind::hangup())?,
-            interrupt: watch(SignalKind::interrupt())?,
-            quit: watch(SignalKind::quit())?,
-            terminate: watch(SignalKind::terminate())?,
-        })
-    }
-
-    /// The next one. The numbers of these four are the same on every system.
-    pub(crate) async fn next(&mut self) -> i32 {
-        let kind = tokio::select! {
-            _ = self.hangup.recv() => SignalKind::hangup(),
-            _ = self.interrupt.recv() => SignalKind::interrupt(),
-            _ = self.quit.recv() => SignalKind::quit(),
-            _ = self.terminate.recv() => SignalKind::terminate(),
-        };
-        kind.as_raw_value()
-    }
-}
-
-impl Signals {
-    fn watch() -> Result<Self, Failure> {
-        let window = watch(SignalKind::window_change())?;
-        Ok(Self { window, ending: EndingSignals::watch()? })
-    }
-
-    /// Passes signals on. With a terminal those for agentctl end it, since keys
-    /// go to the command as input; returns which one did.
-    async fn forward(self, control: &ExecControl, streams: Streams) -> i32 {
-        let Self { mut window, mut ending } = self;
-        let resize = async {
-            while window.recv().await.is_some() {
-                if let (Streams::Terminal, Some(size)) = (streams, terminal::size()) {
-                    let _ = control.resize(size.rows, size.columns).await;
+            Local::End(signal) => shared.orders.signal(signal),
+            Local::Resized if shared.streams == Streams::Terminal => shared.orders.resize(),
+            Local::Resized => {}
+            Local::Stop => stop_with_command(shared).await,
+            Local::Continued => match shared.streams {
+                // Whoever stopped agentctl may have changed the terminal.
+                Streams::Terminal => {
+                    if terminal::make_raw().is_ok() {
+                        shared.orders.resize();
+                    }
                 }
-            }
-            std::future::pending().await
-        };
-        let pass_on = async {
-            loop {
-                let signal = ending.next().await;
-                if streams == Streams::Terminal {
-                    return signal;
-                }
-                // The command may have ended meanwhile; its end is on the way.
-                let _ = control.signal(signal, SignalTarget::Command).await;
-            }
-        };
-        tokio::select! {
-            signal = pass_on => signal,
-            signal = resize => signal,
+                Streams::Pipes => shared.orders.signal(guest::CONT),
+            },
         }
     }
+}
+
+/// Stops the command, then agentctl.
+async fn stop_with_command(shared: &Shared) {
+    let mut is_stopped = shared.is_stopped.subscribe();
+    shared.is_stopping.set(true);
+    if !*is_stopped.borrow_and_update() {
+        shared.orders.signal(guest::TSTP);
+        // A command that does not stop does not hold agentctl up.
+        let _ = tokio::time::timeout(STOP_LIMIT, is_stopped.wait_for(|stopped| *stopped)).await;
+    }
+    job::stop_self();
+    shared.is_stopping.set(false);
 }

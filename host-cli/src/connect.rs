@@ -1,6 +1,7 @@
 //! Finds and ends the agent.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use host_proto::client::{Client, ConnectOptions};
@@ -8,6 +9,12 @@ use host_proto::endpoint::Endpoint;
 use host_proto::v1;
 
 use crate::exit::Failure;
+
+/// How much longer than the grace period an agent may take to end.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
+/// Pause before looking again whether the agent still listens.
+const END_POLL: Duration = Duration::from_millis(20);
 
 /// Connects to the agent at an endpoint.
 pub(crate) async fn connect(
@@ -43,4 +50,22 @@ pub(crate) async fn shutdown(client: &Client, grace: u32) -> Result<u8, Failure>
     let request = v1::ShutdownRequest { grace_period: Some(grace_period) };
     client.agent().shutdown(request).await?;
     Ok(0)
+}
+
+/// Asks the agent to end and waits until nobody listens at its endpoint, so that
+/// its workloads are gone and another agent can take its place.
+pub(crate) async fn end(client: &Client, endpoint: &Endpoint, grace: u32) -> Result<u8, Failure> {
+    shutdown(client, grace).await?;
+    let ended = async {
+        while to(endpoint, None).await.is_ok() {
+            tokio::time::sleep(END_POLL).await;
+        }
+    };
+    let limit = Duration::from_secs(grace.into()) + END_LIMIT;
+    match tokio::time::timeout(limit, ended).await {
+        Ok(()) => Ok(0),
+        Err(_) => {
+            Err(Failure::new(format!("the agent at {endpoint} was asked to end but still runs")))
+        }
+    }
 }

@@ -12,10 +12,11 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::task::JoinHandle;
 
-use crate::bridge::{self, EndingSignals};
+use crate::bridge;
 use crate::cli::Run;
 use crate::connect;
 use crate::exit::Failure;
+use crate::signals::EndingSignals;
 use crate::start::{self, Origin};
 
 /// The first line of the agent's output.
@@ -39,8 +40,9 @@ pub(crate) async fn run(run: Run) -> Result<u8, Failure> {
     let result = match agent.connect(run.config.as_deref()).await {
         Ok(client) => {
             let result = bridge::run(&client, start, streams).await;
-            // Its end is waited for below; if it cannot be asked it is killed.
-            let _ = connect::shutdown(&client, 0).await;
+            // Its end is waited for below; if it cannot be asked, or does not answer,
+            // it is killed.
+            let _ = tokio::time::timeout(END_LIMIT, connect::shutdown(&client, 0)).await;
             result
         }
         Err(failure) => Err(failure),
@@ -141,7 +143,10 @@ async fn explain(mut process: Child, log: Option<JoinHandle<Vec<u8>>>) -> Failur
     let log = String::from_utf8_lossy(&log);
     let last = log.lines().rev().find(|line| !line.trim().is_empty());
     match (last, status) {
-        (Some(line), _) => Failure::new(format!("the agent did not start: {line}")),
+        (Some(line), _) => {
+            let line = line.strip_prefix("guest-agent: ").unwrap_or(line);
+            Failure::new(format!("the agent did not start: {line}"))
+        }
         (None, Ok(status)) => Failure::new(format!("the agent did not start: {status}")),
         (None, Err(error)) => Failure::new(format!("the agent did not start: {error}")),
     }

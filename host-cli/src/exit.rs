@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use host_proto::error::Reason;
-use tonic::Status;
+use tonic::{Code, Status};
 
 /// Anything that is not the command's own failure.
 const EXIT_ERROR: u8 = 125;
@@ -54,10 +54,15 @@ impl From<Status> for Failure {
             Some(Reason::CommandNotExecutable) => EXIT_NOT_EXECUTABLE,
             _ => EXIT_ERROR,
         };
+        let is_transport = matches!(
+            status.code(),
+            Code::Cancelled | Code::Internal | Code::Unavailable | Code::Unknown
+        );
         let message = match Reason::of(&status) {
-            // Ours are written for people; others are the transport's.
-            Some(_) => status.message().to_owned(),
-            None => format!("lost the connection to the agent: {}", describe(&status)),
+            None if is_transport => {
+                format!("lost the connection to the agent: {}", describe(&status))
+            }
+            _ => describe(&status),
         };
         Self { code, message: Some(message) }
     }
@@ -93,8 +98,10 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_status_is_a_lost_connection() {
+    fn a_status_of_the_transport_is_a_lost_connection() {
         let message = Failure::from(Status::unavailable("broken pipe")).message.unwrap();
         assert_eq!(message, "lost the connection to the agent: broken pipe");
+        let message = Failure::from(Status::out_of_range("too large")).message.unwrap();
+        assert_eq!(message, "too large");
     }
 }

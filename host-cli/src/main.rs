@@ -6,7 +6,10 @@ mod connect;
 mod embedded;
 mod exit;
 mod input;
+mod job;
+mod output;
 mod report;
+mod signals;
 mod start;
 mod terminal;
 
@@ -65,8 +68,8 @@ async fn run(cli: Cli) -> Result<u8, Failure> {
             report::info::show(&client, json).await
         }
         Command::Shutdown { target, grace } => {
-            let (client, _) = connect::connect(target.endpoint.as_deref(), token).await?;
-            connect::shutdown(&client, grace).await
+            let (client, endpoint) = connect::connect(target.endpoint.as_deref(), token).await?;
+            connect::end(&client, &endpoint, grace).await
         }
         Command::Completions { shell } => {
             let mut command = Cli::command();

@@ -9,17 +9,23 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 /// The modes to give back. Global, since a panic must find them too.
 static SAVED: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Puts the terminal on standard input into raw mode, if there is one.
+/// Puts the terminal on standard input into raw mode, if there is one. Done again
+/// it only renews that mode.
 pub(crate) fn make_raw() -> std::io::Result<()> {
     let stdin = stdin();
     if !stdin.is_terminal() {
         return Ok(());
     }
-    let modes = tcgetattr(&stdin)?;
+    let mut saved = SAVED.lock().unwrap_or_else(PoisonError::into_inner);
+    let modes = match saved.take() {
+        Some(modes) => modes,
+        None => tcgetattr(&stdin)?,
+    };
     let mut raw = modes.clone();
     raw.make_raw();
-    *SAVED.lock().unwrap_or_else(PoisonError::into_inner) = Some(modes);
-    tcsetattr(&stdin, OptionalActions::Drain, &raw)?;
+    *saved = Some(modes);
+    // Now: to wait for output that a stuck terminal does not take would hang.
+    tcsetattr(&stdin, OptionalActions::Now, &raw)?;
     Ok(())
 }
 
@@ -27,7 +33,7 @@ pub(crate) fn make_raw() -> std::io::Result<()> {
 pub(crate) fn restore() {
     if let Some(modes) = SAVED.lock().unwrap_or_else(PoisonError::into_inner).take() {
         // If it fails the terminal is gone.
-        let _ = tcsetattr(stdin(), OptionalActions::Drain, &modes);
+        let _ = tcsetattr(stdin(), OptionalActions::Now, &modes);
     }
 }
 
@@ -50,14 +56,4 @@ pub(crate) fn size() -> Option<v1::WindowSize> {
 /// Whether a person at a local terminal can suspend agentctl.
 pub(crate) fn is_interactive() -> bool {
     stdin().is_terminal()
-}
-
-/// Stops agentctl's whole job, as Ctrl-Z stops a local program, and returns
-/// when it is continued. Without job control (an orphaned process group) the
-/// kernel discards the signal and this returns at once.
-pub(crate) fn suspend() {
-    restore();
-    // The signal is for the whole group: whatever runs in one job with agentctl
-    // stops with it. This thread is the first to take it, before it returns.
-    let _ = rustix::process::kill_current_process_group(rustix::process::Signal::TSTP);
 }

@@ -1,23 +1,22 @@
 //! Connects to an agent.
 
 use std::io;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint as Transport, Uri};
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 
-use crate::INSTANCE_METADATA;
 use crate::endpoint::Endpoint;
+use crate::transport::{self, DialError, Stream};
 use crate::v1::agent_service_client::AgentServiceClient;
 use crate::v1::audit_service_client::AuditServiceClient;
 use crate::v1::exec_service_client::ExecServiceClient;
 use crate::v1::process_service_client::ProcessServiceClient;
+use crate::{INSTANCE_METADATA, v1};
 
 /// HTTP/2 window of a stream, bytes: more than a full pipe of output.
 const STREAM_WINDOW: u32 = 2 * 1024 * 1024;
@@ -27,6 +26,9 @@ const CONNECTION_WINDOW: u32 = 8 * 1024 * 1024;
 
 /// How long an agent may take to answer the first bytes of a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Between attempts to reach a guest that boots.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
 
 /// What requests carry besides their message.
 #[derive(Clone, Debug, Default)]
@@ -40,37 +42,14 @@ pub struct ConnectOptions {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// No such socket.
-    #[error("no agent at unix://{path}: the socket does not exist", path = path.display())]
-    NoSocket {
-        /// Where it should be.
-        path: PathBuf,
-    },
-    /// A socket without an agent.
-    #[error("no agent listens on unix://{path}: the socket is stale", path = path.display())]
-    NobodyListens {
-        /// The socket.
-        path: PathBuf,
-    },
-    /// The socket's mode forbids it.
-    #[error("no permission to connect to unix://{path}: run as the agent's user or root", path = path.display())]
-    NoPermission {
-        /// The socket.
-        path: PathBuf,
-    },
-    /// Anything else the kernel says.
-    #[error("cannot connect to unix://{path}: {source}", path = path.display())]
-    Io {
-        /// The socket.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    /// The endpoint was not reached.
+    #[error(transparent)]
+    Dial(#[from] DialError),
     /// The other end does not speak HTTP/2.
-    #[error("the agent at {endpoint} does not answer: {source}")]
+    #[error("the other end of {endpoint} does not answer as an agent: {source}")]
     Transport {
         /// The agent.
-        endpoint: Endpoint,
+        endpoint: String,
         /// Why.
         source: tonic::transport::Error,
     },
@@ -125,11 +104,65 @@ impl Client {
         endpoint: &Endpoint,
         options: &ConnectOptions,
     ) -> Result<Self, ConnectError> {
+        let stream = transport::dial(endpoint).await?;
+        Self::over(stream, &endpoint.to_string(), options).await
+    }
+
+    /// Connects as [`Self::connect`] does, again and again while the endpoint is
+    /// not reached for a reason that a booting guest would cause, and until the
+    /// agent answers.
+    ///
+    /// Some VMMs accept for a guest that does not listen yet, so only an answer
+    /// proves that an agent is there.
+    pub async fn wait_for(
+        endpoint: &Endpoint,
+        options: &ConnectOptions,
+        limit: Duration,
+    ) -> Result<Self, ConnectError> {
+        let began = Instant::now();
+        loop {
+            let error = match Self::connect(endpoint, options).await {
+                Ok(client) => match client.agent().get_info(v1::GetInfoRequest {}).await {
+                    // Whatever it says, it is there.
+                    Ok(_) => return Ok(client),
+                    Err(status) if status.code() != Code::Unavailable => return Ok(client),
+                    Err(_) => None,
+                },
+                Err(ConnectError::Dial(error)) if error.may_pass() => Some(error.into()),
+                Err(error @ ConnectError::Transport { .. }) => Some(error),
+                Err(error) => return Err(error),
+            };
+            if began.elapsed() >= limit {
+                let nobody = || DialError::NobodyListens(endpoint.clone()).into();
+                return Err(error.unwrap_or_else(nobody));
+            }
+            tokio::time::sleep(BETWEEN_ATTEMPTS).await;
+        }
+    }
+
+    /// Speaks to an agent over a stream that is already connected to one, as
+    /// in-process VMMs and `listen`ing hosts have it. `name` is for messages.
+    ///
+    /// A stream that ends is not made anew: the host decides what that means.
+    pub async fn over(
+        stream: impl Stream,
+        name: &str,
+        options: &ConnectOptions,
+    ) -> Result<Self, ConnectError> {
         let credentials = Credentials::new(options)?;
-        let Endpoint::Unix(path) = endpoint;
-        let stream = UnixStream::connect(path).await.map_err(|source| unix_error(path, source))?;
-        let transport = |source| ConnectError::Transport { endpoint: endpoint.clone(), source };
-        let channel = over(stream).await.map_err(transport)?;
+        let mut stream = Some(stream);
+        let connector = tower::service_fn(move |_: Uri| {
+            let stream = stream.take().map(TokioIo::new);
+            async move { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
+        });
+        // The name is only for the HTTP/2 authority; the stream is what counts.
+        let channel = Transport::from_static("http://guest-agent.invalid")
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .connect_timeout(CONNECT_LIMIT)
+            .connect_with_connector(connector)
+            .await
+            .map_err(|source| ConnectError::Transport { endpoint: name.to_owned(), source })?;
         Ok(Self { channel, credentials })
     }
 
@@ -160,33 +193,4 @@ impl Client {
     fn channel(&self) -> AgentChannel {
         InterceptedService::new(self.channel.clone(), self.credentials.clone())
     }
-}
-
-fn unix_error(path: &Path, source: io::Error) -> ConnectError {
-    let path = path.to_owned();
-    match source.kind() {
-        io::ErrorKind::NotFound => ConnectError::NoSocket { path },
-        io::ErrorKind::ConnectionRefused => ConnectError::NobodyListens { path },
-        io::ErrorKind::PermissionDenied => ConnectError::NoPermission { path },
-        _ => ConnectError::Io { path, source },
-    }
-}
-
-/// Speaks HTTP/2 over one stream. A stream that ends is not made anew: the host
-/// decides what a lost connection means.
-async fn over(stream: UnixStream) -> Result<Channel, tonic::transport::Error> {
-    let mut stream = Some(stream);
-    let connector = tower::service_fn(move |_: Uri| {
-        let stream = stream.take();
-        async move {
-            stream.map(TokioIo::new).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))
-        }
-    });
-    // The name is only for the HTTP/2 authority; the stream is what counts.
-    Transport::from_static("http://guest-agent.invalid")
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .connect_timeout(CONNECT_LIMIT)
-        .connect_with_connector(connector)
-        .await
 }

@@ -154,18 +154,22 @@ impl ExecControl {
         self.send(Request::CloseStdin(v1::CloseStdin {})).await
     }
 
-    /// Changes the size of the terminal.
-    pub async fn resize(&self, rows: u32, columns: u32) -> Result<(), ControlClosed> {
-        self.send(Request::Resize(v1::WindowSize { rows, columns })).await
+    /// Changes the size of the terminal. This, [`Self::close_output`] and
+    /// [`Self::signal`] go by requests of their own, so they do not wait behind
+    /// input that the command does not read.
+    pub async fn resize(&self, rows: u32, columns: u32) -> Result<(), Status> {
+        let size = Some(v1::WindowSize { rows, columns });
+        let request = v1::ResizeRequest { exec_id: self.id.clone(), size };
+        self.client.execs().resize(request).await.map(drop)
     }
 
     /// Says that an output is no longer read.
-    pub async fn close_output(&self, stream: v1::OutputStream) -> Result<(), ControlClosed> {
-        self.send(Request::CloseOutput(v1::CloseOutput { stream: stream.into() })).await
+    pub async fn close_output(&self, stream: v1::OutputStream) -> Result<(), Status> {
+        let request = v1::CloseOutputRequest { exec_id: self.id.clone(), stream: stream.into() };
+        self.client.execs().close_output(request).await.map(drop)
     }
 
-    /// Sends a signal. It goes by a request of its own, so it does not wait
-    /// behind input that the command does not read.
+    /// Sends a signal.
     pub async fn signal(&self, signal: i32, target: v1::SignalTarget) -> Result<(), Status> {
         let signal = Some(v1::ExecSignal { signal, target: target.into() });
         let request = v1::SignalRequest { exec_id: self.id.clone(), signal };

@@ -10,6 +10,10 @@ pub mod endpoint;
 pub mod error;
 #[cfg(feature = "client")]
 pub mod exec;
+#[cfg(feature = "client")]
+pub mod hvsock;
+#[cfg(feature = "client")]
+pub mod transport;
 
 /// The generated messages and services of `guestagent.v1`.
 #[allow(missing_docs, clippy::pedantic, clippy::all, unreachable_pub, unused_qualifications)]

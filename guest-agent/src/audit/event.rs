@@ -142,8 +142,19 @@ pub struct RefusedPeer {
     pub uid: Option<u32>,
     /// Its group.
     pub gid: Option<u32>,
+    /// Its context id, on vsock.
+    pub cid: Option<u32>,
     /// Why.
     pub reason: RefusalReason,
+}
+
+impl RefusedPeer {
+    /// A peer of whom nothing is known.
+    #[must_use]
+    pub const fn unidentified() -> Self {
+        let reason = RefusalReason::Unidentified;
+        Self { pid: None, uid: None, gid: None, cid: None, reason }
+    }
 }
 
 /// Why a connection was refused.
@@ -157,6 +168,8 @@ pub enum RefusalReason {
     Unidentified,
     /// There are far too many connections.
     Limit,
+    /// Its context id is neither the host's nor allowed.
+    Cid,
 }
 
 /// A step in the agent's life.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::transport::server::Connected;
 
@@ -39,7 +38,7 @@ impl Connections {
 
     /// Counts a connection in; `None` if there are far too many.
     #[must_use]
-    pub fn take(&self, stream: UnixStream) -> Option<Connection> {
+    pub fn take(&self, stream: BoxedStream) -> Option<Connection> {
         let take = |slots: &Arc<Semaphore>| Arc::clone(slots).try_acquire_owned().ok();
         let (admission, slot) = match take(&self.served) {
             Some(slot) => (Admission::Served, slot),
@@ -49,10 +48,17 @@ impl Connections {
     }
 }
 
+/// What a connection needs of its stream.
+pub trait Stream: AsyncRead + AsyncWrite + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Send> Stream for S {}
+
+/// A stream of whatever channel.
+pub type BoxedStream = Pin<Box<dyn Stream>>;
+
 /// A connection, counted until it is dropped.
-#[derive(Debug)]
 pub struct Connection {
-    stream: UnixStream,
+    stream: BoxedStream,
     admission: Admission,
     _slot: OwnedSemaphorePermit,
 }
@@ -71,7 +77,7 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        self.stream.as_mut().poll_read(context, buffer)
     }
 }
 
@@ -81,21 +87,21 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, data)
+        self.stream.as_mut().poll_write(context, data)
     }
 
     fn poll_flush(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        self.stream.as_mut().poll_flush(context)
     }
 
     fn poll_shutdown(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        self.stream.as_mut().poll_shutdown(context)
     }
 
     fn poll_write_vectored(
@@ -103,7 +109,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         data: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, data)
+        self.stream.as_mut().poll_write_vectored(context, data)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -24,17 +24,19 @@ pub struct Peer {
 /// Which peers are let in.
 #[derive(Clone, Debug)]
 pub struct PeerRules {
-    /// Their users.
+    /// Users, on a Unix socket.
     pub uids: Vec<u32>,
+    /// Context ids, on vsock, besides the host's.
+    pub cids: Vec<u32>,
 }
 
 impl PeerRules {
-    /// Root, the agent's own user, and these.
+    /// Root, the agent's own user, and those allowed; the host, and those allowed.
     #[must_use]
-    pub fn new(own_uid: u32, allowed: &[u32]) -> Self {
+    pub fn new(own_uid: u32, allowed_uids: &[u32], allowed_cids: &[u32]) -> Self {
         let mut uids = vec![0, own_uid];
-        uids.extend_from_slice(allowed);
-        Self { uids }
+        uids.extend_from_slice(allowed_uids);
+        Self { uids, cids: allowed_cids.to_vec() }
     }
 }
 
@@ -108,9 +110,9 @@ mod tests {
         let peer = Peer::of(&socket).unwrap();
         assert_eq!((peer.pid, peer.uid), (Some(own_pid()), own_uid()));
         let ownership = Ownership::new(Linux::new(own_pid()), 10);
-        let rules = PeerRules { uids: vec![own_uid()] };
+        let rules = PeerRules { uids: vec![own_uid()], cids: vec![] };
         assert_eq!(admit(&peer, &rules, &ownership), Ok(()));
-        let nobody = PeerRules { uids: vec![] };
+        let nobody = PeerRules { uids: vec![], cids: vec![] };
         assert_eq!(admit(&peer, &nobody, &ownership), Err(RefusalReason::Uid));
     }
 
@@ -125,7 +127,7 @@ mod tests {
             // The leader is gone (a test runner without one): then nothing is known.
             return;
         }
-        let rules = PeerRules::new(own_uid(), &[]);
+        let rules = PeerRules::new(own_uid(), &[], &[]);
         let peer = Peer::of(&socket).unwrap();
         assert_eq!(admit(&peer, &rules, &ownership), Err(RefusalReason::Workload));
     }
@@ -134,7 +136,7 @@ mod tests {
     fn an_invisible_peer_is_not_let_in() {
         let ownership = Ownership::new(Linux::new(own_pid()), 10);
         let peer = Peer { pid: None, uid: own_uid(), gid: 0, pidfd: None };
-        let rules = PeerRules::new(own_uid(), &[]);
+        let rules = PeerRules::new(own_uid(), &[], &[]);
         assert_eq!(admit(&peer, &rules, &ownership), Err(RefusalReason::Unidentified));
     }
 }

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use host_proto::endpoint::Endpoint;
 use tokio::net::{UnixListener, UnixStream};
 
 /// Bits of a directory's mode that let others replace the socket.
@@ -18,7 +19,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// Why the socket could not be had.
 #[derive(Debug, thiserror::Error)]
-pub enum BindError {
+pub enum UnixBindError {
     /// Its directory cannot be used.
     #[error("the directory of the socket {path}: {source}; create it with mode 0700", path = path.display())]
     Directory {
@@ -66,12 +67,12 @@ pub struct UnixChannel {
 
 impl UnixChannel {
     /// Listens on `path` with this file mode.
-    pub fn bind(path: &Path, mode: u32) -> Result<Self, BindError> {
+    pub fn bind(path: &Path, mode: u32) -> Result<Self, UnixBindError> {
         check_directory(path)?;
         let lock_path = lock_path(path);
         let lock = take_lock(path, &lock_path)?;
         remove_stale(path)?;
-        let failed = |source| BindError::Bind { path: path.to_owned(), source };
+        let failed = |source| UnixBindError::Bind { path: path.to_owned(), source };
         // Nobody but the owner may connect before the mode is set.
         let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
         let listener = UnixListener::bind(path);
@@ -97,23 +98,29 @@ impl UnixChannel {
 
 impl Drop for UnixChannel {
     fn drop(&mut self) {
-        remove_files(&self.path);
+        remove(&self.path);
     }
 }
 
-/// Removes the files of a socket at the end of its agent. What is gone already,
-/// or cannot be removed, is found stale by the next one.
-pub fn remove_files(path: &Path) {
+/// Removes the files of an agent that ended without doing so, if it had any.
+pub fn remove_files(endpoint: &Endpoint) {
+    if let Endpoint::Unix(path) = endpoint {
+        remove(path);
+    }
+}
+
+/// What is gone already, or cannot be removed, is found stale by the next agent.
+fn remove(path: &Path) {
     let _ = std::fs::remove_file(path);
     let _ = std::fs::remove_file(lock_path(path));
 }
 
-fn check_directory(path: &Path) -> Result<(), BindError> {
+fn check_directory(path: &Path) -> Result<(), UnixBindError> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     let metadata = std::fs::metadata(parent)
-        .map_err(|source| BindError::Directory { path: path.to_owned(), source })?;
+        .map_err(|source| UnixBindError::Directory { path: path.to_owned(), source })?;
     if metadata.mode() & WRITABLE_BY_OTHERS != 0 {
-        return Err(BindError::OpenDirectory { path: path.to_owned() });
+        return Err(UnixBindError::OpenDirectory { path: path.to_owned() });
     }
     Ok(())
 }
@@ -124,8 +131,8 @@ fn lock_path(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn take_lock(path: &Path, lock_path: &Path) -> Result<File, BindError> {
-    let failed = |source| BindError::Bind { path: path.to_owned(), source };
+fn take_lock(path: &Path, lock_path: &Path) -> Result<File, UnixBindError> {
+    let failed = |source| UnixBindError::Bind { path: path.to_owned(), source };
     loop {
         let lock = OpenOptions::new()
             .create(true)
@@ -137,7 +144,7 @@ fn take_lock(path: &Path, lock_path: &Path) -> Result<File, BindError> {
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(BindError::InUse { path: path.to_owned() });
+                return Err(UnixBindError::InUse { path: path.to_owned() });
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
@@ -151,14 +158,14 @@ fn take_lock(path: &Path, lock_path: &Path) -> Result<File, BindError> {
 }
 
 /// Removes a socket on which nobody listens.
-fn remove_stale(path: &Path) -> Result<(), BindError> {
+fn remove_stale(path: &Path) -> Result<(), UnixBindError> {
     use std::os::unix::fs::FileTypeExt as _;
-    let failed = |source| BindError::Bind { path: path.to_owned(), source };
+    let failed = |source| UnixBindError::Bind { path: path.to_owned(), source };
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(source) => return Err(failed(source)),
         Ok(metadata) if !metadata.file_type().is_socket() => {
-            return Err(BindError::NotASocket { path: path.to_owned() });
+            return Err(UnixBindError::NotASocket { path: path.to_owned() });
         }
         Ok(_) => {}
     }
@@ -167,7 +174,7 @@ fn remove_stale(path: &Path) -> Result<(), BindError> {
             std::fs::remove_file(path).map_err(failed)
         }
         // Somebody listens there, or might.
-        _ => Err(BindError::InUse { path: path.to_owned() }),
+        _ => Err(UnixBindError::InUse { path: path.to_owned() }),
     }
 }
 
@@ -196,7 +203,7 @@ mod tests {
         let directory = directory();
         let path = directory.path().join("a.sock");
         let first = UnixChannel::bind(&path, 0o600).unwrap();
-        assert!(matches!(UnixChannel::bind(&path, 0o600), Err(BindError::InUse { .. })));
+        assert!(matches!(UnixChannel::bind(&path, 0o600), Err(UnixBindError::InUse { .. })));
         let client = UnixStream::connect(&path).await;
         assert!(client.is_ok());
         drop(first);
@@ -208,7 +215,7 @@ mod tests {
         let directory = directory();
         let path = directory.path().join("a.sock");
         let other = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        assert!(matches!(UnixChannel::bind(&path, 0o600), Err(BindError::InUse { .. })));
+        assert!(matches!(UnixChannel::bind(&path, 0o600), Err(UnixBindError::InUse { .. })));
         drop(other);
         // Now nobody listens there.
         UnixChannel::bind(&path, 0o600).unwrap();
@@ -219,7 +226,7 @@ mod tests {
         let directory = directory();
         let path = directory.path().join("a.sock");
         std::fs::write(&path, "precious").unwrap();
-        assert!(matches!(UnixChannel::bind(&path, 0o600), Err(BindError::NotASocket { .. })));
+        assert!(matches!(UnixChannel::bind(&path, 0o600), Err(UnixBindError::NotASocket { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
 
@@ -228,8 +235,11 @@ mod tests {
         let directory = directory();
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o770)).unwrap();
         let path = directory.path().join("a.sock");
-        assert!(matches!(UnixChannel::bind(&path, 0o600), Err(BindError::OpenDirectory { .. })));
+        assert!(matches!(
+            UnixChannel::bind(&path, 0o600),
+            Err(UnixBindError::OpenDirectory { .. })
+        ));
         let missing = directory.path().join("no/a.sock");
-        assert!(matches!(UnixChannel::bind(&missing, 0o600), Err(BindError::Directory { .. })));
+        assert!(matches!(UnixChannel::bind(&missing, 0o600), Err(UnixBindError::Directory { .. })));
     }
 }

@@ -46,6 +46,7 @@ pub struct Exec {
     pub has_terminal: bool,
     /// The agent's end of its terminal, until it has ended or was hung up.
     master: Mutex<Option<Arc<OwnedFd>>>,
+    unwanted: Unwanted,
     state: watch::Sender<ExecState>,
     orders: mpsc::Sender<ToLauncher>,
 }
@@ -133,25 +134,13 @@ pub struct Running {
     pub input: mpsc::Sender<Input>,
     /// Yields what it does.
     pub events: mpsc::Receiver<ExecEvent>,
-    /// Closes its outputs.
-    pub unwanted: Unwanted,
 }
 
-/// Tells that the host no longer reads an output.
-#[derive(Clone, Debug)]
-pub struct Unwanted {
+/// Which outputs the host no longer reads.
+#[derive(Debug)]
+struct Unwanted {
     stdout: watch::Sender<bool>,
     stderr: watch::Sender<bool>,
-}
-
-impl Unwanted {
-    /// Closes an output: the command gets SIGPIPE when it writes there.
-    pub fn close(&self, output: Output) {
-        match output {
-            Output::Stdout => self.stdout.send_replace(true),
-            Output::Stderr => self.stderr.send_replace(true),
-        };
-    }
 }
 
 impl Exec {
@@ -176,6 +165,14 @@ impl Exec {
     /// Changes the size of its terminal.
     pub fn resize(&self, window: Window) -> Result<(), OrderError> {
         terminal::resize(self.master()?, window).map_err(|_| OrderError::Terminal)
+    }
+
+    /// Closes an output: the command gets SIGPIPE when it writes there.
+    pub fn close_output(&self, output: Output) {
+        match output {
+            Output::Stdout => self.unwanted.stdout.send_replace(true),
+            Output::Stderr => self.unwanted.stderr.send_replace(true),
+        };
     }
 
     /// Sends a signal to the process group the command was started in.
@@ -290,19 +287,12 @@ pub(super) fn begin(
         started: SystemTime::now(),
         has_terminal: master.is_some(),
         master: Mutex::new(master),
+        unwanted: Unwanted { stdout: unwant_stdout, stderr: unwant_stderr },
         state: watch::Sender::new(ExecState::Running(command)),
         orders,
     });
     tokio::spawn(forward_orders(orders_from, orders_to));
-    let unwanted = Unwanted { stdout: unwant_stdout, stderr: unwant_stderr };
-    let life = Life {
-        context,
-        exec: Arc::clone(&exec),
-        command,
-        launcher,
-        events: events_to,
-        unwanted: unwanted.clone(),
-    };
+    let life = Life { context, exec: Arc::clone(&exec), command, launcher, events: events_to };
     tokio::spawn(async move {
         let status = life.follow(reports).await;
         ended.send_replace(true);
@@ -312,7 +302,7 @@ pub(super) fn begin(
         // The host may be gone; then nobody waits for this.
         let _ = life.events.send(ExecEvent::Exited(status)).await;
     });
-    Ok(Running { exec, pid: command, input: input_to, events, unwanted })
+    Ok(Running { exec, pid: command, input: input_to, events })
 }
 
 async fn forward_orders(mut orders: mpsc::Receiver<ToLauncher>, mut to: OwnedWriteHalf) {
@@ -332,7 +322,6 @@ struct Life {
     command: Pid,
     launcher: ChildExit,
     events: mpsc::Sender<ExecEvent>,
-    unwanted: Unwanted,
 }
 
 impl Life {
@@ -372,8 +361,8 @@ impl Life {
     /// As when a modem line drops: the command's group is hung up, and continued
     /// so that it notices.
     fn hang_up(&self) {
-        self.unwanted.close(Output::Stdout);
-        self.unwanted.close(Output::Stderr);
+        self.exec.close_output(Output::Stdout);
+        self.exec.close_output(Output::Stderr);
         self.exec.close_master();
         for signal in [libc::SIGHUP, libc::SIGCONT] {
             // An exec that takes no orders has lost its launcher, or will.

@@ -16,7 +16,7 @@ mod wire;
 
 pub use account::{Account, AccountError, Accounts};
 pub use launch::LaunchError;
-pub use life::{Exec, ExecEvent, ExecState, Input, OrderError, Output, Running, Unwanted};
+pub use life::{Exec, ExecEvent, ExecState, Input, OrderError, Output, Running};
 pub use reaper::{ChildExit, ExitStatus, Reaper};
 pub use request::{Directory, ExecRequest, TerminalRequest, UserRequest, Window};
 pub use spec::{Limit, ResourceName};

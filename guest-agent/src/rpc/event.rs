@@ -142,8 +142,15 @@ fn refused(peer: &RefusedPeer) -> v1::ConnectionRefused {
         RefusalReason::Workload => v1::RefusalReason::Workload,
         RefusalReason::Unidentified => v1::RefusalReason::Unidentified,
         RefusalReason::Limit => v1::RefusalReason::Limit,
+        RefusalReason::Cid => v1::RefusalReason::Cid,
     };
-    v1::ConnectionRefused { pid: peer.pid, uid: peer.uid, gid: peer.gid, reason: reason.into() }
+    v1::ConnectionRefused {
+        pid: peer.pid,
+        uid: peer.uid,
+        gid: peer.gid,
+        reason: reason.into(),
+        cid: peer.cid,
+    }
 }
 
 fn agent(phase: &AgentPhase) -> v1::AgentLifecycle {

@@ -12,9 +12,7 @@ use v1::run_request::Request as FromHost;
 use v1::run_response::Response as ToHost;
 
 use super::{Agent, start, status};
-use crate::exec::{
-    Exec, ExecEvent, ExecState, ExitStatus, Input, Output, Running, Unwanted, signal_exec,
-};
+use crate::exec::{Exec, ExecEvent, ExecState, ExitStatus, Input, Output, Running, signal_exec};
 use crate::ids::ExecId;
 
 /// Messages that wait for the transport.
@@ -78,6 +76,26 @@ impl v1::exec_service_server::ExecService for Service {
         Ok(Response::new(v1::SignalResponse {}))
     }
 
+    async fn resize(
+        &self,
+        request: Request<v1::ResizeRequest>,
+    ) -> Result<Response<v1::ResizeResponse>, Status> {
+        let v1::ResizeRequest { exec_id, size } = request.into_inner();
+        let exec = self.find(&exec_id)?;
+        let window = start::window(size.unwrap_or_default())?;
+        exec.resize(window).map_err(status::of_order)?;
+        Ok(Response::new(v1::ResizeResponse {}))
+    }
+
+    async fn close_output(
+        &self,
+        request: Request<v1::CloseOutputRequest>,
+    ) -> Result<Response<v1::CloseOutputResponse>, Status> {
+        let v1::CloseOutputRequest { exec_id, stream } = request.into_inner();
+        self.find(&exec_id)?.close_output(output(stream)?);
+        Ok(Response::new(v1::CloseOutputResponse {}))
+    }
+
     async fn wait(
         &self,
         request: Request<v1::WaitRequest>,
@@ -96,12 +114,12 @@ async fn bridge(
     to_host: mpsc::Sender<Result<v1::RunResponse, Status>>,
     agent: Arc<Agent>,
 ) {
-    let Running { exec, pid, input, events, unwanted } = running;
+    let Running { exec, pid, input, events } = running;
     let started = v1::ExecStarted { exec_id: exec.id.to_string(), pid: pid.get() };
     if to_host.send(response(ToHost::Started(started))).await.is_err() {
         return;
     }
-    let host = Host { agent, exec, input, unwanted, responses: to_host.clone() };
+    let host = Host { agent, exec, input, responses: to_host.clone() };
     let events = forward_events(events, to_host);
     tokio::pin!(events);
     tokio::select! {
@@ -169,7 +187,6 @@ struct Host {
     agent: Arc<Agent>,
     exec: Arc<Exec>,
     input: mpsc::Sender<Input>,
-    unwanted: Unwanted,
     responses: mpsc::Sender<Result<v1::RunResponse, Status>>,
 }
 
@@ -200,7 +217,7 @@ impl Host {
                 return send_signal(&self.agent, &self.exec, signal).await;
             }
             Some(FromHost::CloseOutput(v1::CloseOutput { stream })) => {
-                self.unwanted.close(output(stream)?);
+                self.exec.close_output(output(stream)?);
             }
             Some(FromHost::Start(_)) => {
                 return Err(Reason::AlreadyStarted.status("this run has its command already"));

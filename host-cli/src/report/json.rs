@@ -104,6 +104,8 @@ struct ConnectionRefused {
     uid: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cid: Option<u32>,
     reason: String,
 }
 
@@ -151,6 +153,7 @@ impl From<&Event> for AuditEvent {
                 pid: refused.pid,
                 uid: refused.uid,
                 gid: refused.gid,
+                cid: refused.cid,
                 reason: short(refused.reason().as_str_name(), "REFUSAL_REASON_"),
             }),
             Event::Agent(agent) => Self::Agent(Agent {
